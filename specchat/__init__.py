@@ -1,0 +1,1 @@
+"""SpecChat: chat with a local model through speculative decoding, tune it live, see what it gains."""

@@ -1,0 +1,245 @@
+"""What can propose: a model, n-grams of the context, a chain of both. One protocol for all.
+
+A drafter is told the committed text and returns proposals with the law each was sampled from.
+Whatever it proposes, the reply keeps the target's law; a drafter can only be slow, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.decode.sampling import Sampling, probs, sample
+
+READ_CHUNK = 128
+"""Prompt ids read per forward: the longest that a cancelled request goes on reading."""
+
+
+class Forward(Protocol):
+    """A model with its cache, as the algorithm sees it: ids in, logits out."""
+
+    vocab: int
+    """Width of the logits. Ids from `vocab` on do not exist; entries a head lacks are -inf."""
+    capacity: int
+    """The most ids the cache can hold."""
+    can_rollback: bool
+    """False for models whose state mixes the past in (recurrent): they decode plainly."""
+    ids: list[int]
+    """Exactly the ids whose state is cached: the cache and its description are one object."""
+    keep_hidden: bool
+    hidden: Tensor | None
+    """With keep_hidden: the last hidden states [n, d] of the last forward."""
+
+    def forward(self, ids: Sequence[int]) -> Tensor:
+        """Appends ids to the cache; float32 logits [len(ids), vocab], one row for each of them."""
+        ...
+
+    def read(self, ids: Sequence[int]) -> None:
+        """As forward, for a prompt: the logits are not wanted."""
+        ...
+
+    def rollback(self, n: int) -> None:
+        """Forgets the last n ids in O(1)."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets everything."""
+        ...
+
+
+def reuse(model: Forward, ids: Sequence[int]) -> int:
+    """Cuts the cache back to what it shares with ids, leaving at least one id to feed. Returns what is kept."""
+    kept = common_prefix(model.ids, ids[:-1])
+    surplus = len(model.ids) - kept
+    if surplus and model.can_rollback:
+        model.rollback(surplus)
+    elif surplus:
+        model.reset()
+        return 0
+    return kept
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading ids two sequences share."""
+    n = min(len(a), len(b))
+    return next((i for i in range(n) if a[i] != b[i]), n)
+
+
+def read_prompt(model: Forward, ids: Sequence[int], go_on: Callable[[], bool]) -> int:
+    """Reads what of ids[:-1] is not cached yet, in chunks between which `go_on` may say no. Returns ids read."""
+    start = len(model.ids)
+    # A recurrent state is read in one go: such models take many ids only from an empty state.
+    chunk = READ_CHUNK if model.can_rollback else len(ids)
+    while len(model.ids) < len(ids) - 1 and go_on():
+        at = len(model.ids)
+        model.read(ids[at : min(at + chunk, len(ids) - 1)])
+    return len(model.ids) - start
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """ids to judge and q [n, V], the law each was drawn from (None: certainty). forwards: draft forwards spent."""
+
+    ids: tuple[int, ...] = ()
+    q: Tensor | None = None
+    forwards: int = 0
+    source: str = ""
+
+
+class Drafter(Protocol):
+    """The one protocol of everything that proposes."""
+
+    wants_hidden: bool
+    """True asks the engine for the target's last hidden states of the committed ids."""
+
+    def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
+        """Makes ids the committed text, keeping what an earlier request shares with it."""
+        ...
+
+    def commit(self, ids: Sequence[int], hidden: Tensor | None) -> None:
+        """ids were appended to the committed text; the rest of the last proposal was not."""
+        ...
+
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        """At most n ids to follow the committed text (fewer, or none, when there is nothing to offer)."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets everything: after an error, or when the caches must go."""
+        ...
+
+    def cached(self) -> int:
+        """Ids in the drafter's own cache (0 without one)."""
+        ...
+
+
+class ModelDrafter:
+    """A second model proposes: sampled with the target's own settings, one forward a token.
+
+    Between rounds: cached = committed - pending, pending ≥ 1. After a full acceptance two ids are
+    pending (the last proposal was never fed, and the bonus); they share the next round's first forward.
+    """
+
+    wants_hidden = False
+
+    def __init__(self, model: Forward, name: str = "model") -> None:
+        self.model = model
+        self.name = name
+        self.committed: list[int] = []
+
+    def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
+        self.committed = list(ids)
+        reuse(self.model, ids)
+        # A context longer than the draft's: it cannot propose at all, and must not be fed.
+        if len(ids) <= self.model.capacity:
+            read_prompt(self.model, ids, go_on)
+
+    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+        self.committed.extend(ids)
+        base = len(self.committed) - len(ids)
+        kept = common_prefix(self.model.ids[base:], self.committed[base:-1])
+        surplus = len(self.model.ids) - base - kept
+        if surplus > 0:
+            self.model.rollback(surplus)
+
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        n = min(n, self.model.capacity - len(self.committed) + 1)
+        ids: list[int] = []
+        rows: list[Tensor] = []
+        feed: Sequence[int] = self.committed[len(self.model.ids) :]
+        while len(ids) < n:
+            logits = self.model.forward(feed)[-1:]
+            row = probs(logits, self.committed + ids, sampling)
+            ids.append(sample(row[0], rng))
+            rows.append(row)
+            feed = ids[-1:]
+        return Proposal(tuple(ids), torch.cat(rows) if rows else None, len(ids), self.name if ids else "")
+
+    def reset(self) -> None:
+        self.committed = []
+        self.model.reset()
+
+    def cached(self) -> int:
+        return len(self.model.ids)
+
+
+class NgramDrafter:
+    """Prompt lookup (Saxena 2023): what followed the last occurrence of the text's own last few ids.
+
+    Longest n-gram first, latest occurrence. An index from n-gram to place grows with the text, so a
+    round costs a few dictionary lookups whatever the length of the conversation.
+    """
+
+    wants_hidden = False
+    name = "ngram"
+
+    def __init__(self, longest: int = 4, shortest: int = 2) -> None:
+        self.sizes = range(longest, shortest - 1, -1)
+        self.committed: list[int] = []
+        self.followers: dict[tuple[int, ...], int] = {}
+
+    def start(self, ids: Sequence[int], go_on: Callable[[], bool] = lambda: True) -> None:
+        self.reset()
+        self.commit(ids)
+
+    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+        for token in ids:
+            # Indexed only once it has a follower, so the text's own end never matches itself.
+            for n in self.sizes:
+                if len(self.committed) >= n:
+                    self.followers[tuple(self.committed[-n:])] = len(self.committed)
+            self.committed.append(token)
+
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        place = next((at for size in self.sizes if (at := self._follower(size)) is not None), None)
+        if place is None or n <= 0:
+            return Proposal()
+        period = len(self.committed) - place
+        # Past the end of the text the repetition goes on: copy from what was just proposed.
+        ids = tuple(self.committed[place + i % period] for i in range(n))
+        return Proposal(ids, None, 0, self.name)
+
+    def _follower(self, size: int) -> int | None:
+        if len(self.committed) < size:
+            return None
+        return self.followers.get(tuple(self.committed[-size:]))
+
+    def reset(self) -> None:
+        self.committed = []
+        self.followers = {}
+
+    def cached(self) -> int:
+        return 0
+
+
+class ChainDrafter:
+    """Asks each drafter in turn and takes the first that has something to offer: the free one goes first."""
+
+    name = "chain"
+
+    def __init__(self, *links: Drafter) -> None:
+        self.links = links
+        self.wants_hidden = any(link.wants_hidden for link in links)
+
+    def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
+        for link in self.links:
+            link.start(ids, go_on)
+
+    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+        for link in self.links:
+            link.commit(ids, hidden)
+
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        proposals = (link.propose(n, sampling, rng) for link in self.links)
+        return next((proposal for proposal in proposals if proposal.ids), Proposal())
+
+    def reset(self) -> None:
+        for link in self.links:
+            link.reset()
+
+    def cached(self) -> int:
+        return sum(link.cached() for link in self.links)

@@ -1,0 +1,331 @@
+"""The engine: rounds of draft, verify, verdict, until something ends the reply.
+
+Knows ids and laws only. The one invariant between rounds, for target and draft alike:
+cached = committed - pending, with pending ≥ 1 (the last id is always fed with the next round).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specchat.decode.drafters import Drafter, Forward, Proposal, read_prompt, reuse
+from specchat.decode.events import Finished, Origin, Prefill, Reason, Rejected, Round, Token
+from specchat.decode.sampling import Sampling, probs, verify
+
+log = logging.getLogger(__name__)
+
+MAX_GAMMA = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that may change while a reply is being written; read once a round.
+
+    gamma 0 is plain decoding on the same path. drafter names one of the engine's drafters;
+    a name the engine does not have proposes nothing.
+    """
+
+    gamma: int = 4
+    sampling: Sampling = field(default_factory=Sampling)
+    drafter: str = "chain"
+    max_new_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= MAX_GAMMA:
+            raise ValueError(f"gamma is {self.gamma}; it must be between 0 and {MAX_GAMMA}.")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be 1 or more.")
+
+
+@dataclass(slots=True)
+class _Request:
+    """What one call of generate keeps between rounds."""
+
+    committed: list[int]
+    prompt: int
+    stop: Callable[[int], bool]
+    rng: torch.Generator
+    settings: Settings
+    began: float
+    rounds: int = 0
+    drafter: Drafter | None = None
+    drafter_broken: bool = False
+    prefill: Prefill | None = None
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def emitted(self) -> int:
+        return len(self.committed) - self.prompt
+
+
+class Engine:
+    """One target and the drafters that may propose for it. Not thread-safe: one generate at a time."""
+
+    def __init__(self, target: Forward, drafters: Mapping[str, Drafter], eos_ids: frozenset[int]) -> None:
+        self.target = target
+        self.drafters = dict(drafters)
+        self.eos_ids = eos_ids
+        target.keep_hidden = any(drafter.wants_hidden for drafter in drafters.values())
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: Callable[[], Settings],
+        stop: Callable[[int], bool] = lambda token: False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Round | Finished]:
+        """Yields one Round per round, then one Finished.
+
+        stop is told every emitted id in order and says whether it completed a stop string; cancelled
+        is asked between rounds. An exception in the target ends with Finished("error"); one in a
+        drafter goes on plainly with a notice. Whatever happens, both caches end up holding nothing
+        but committed ids.
+        """
+        now = settings()
+        request = _Request(
+            list(prompt_ids), len(prompt_ids), stop, self._rng(now.sampling), now, time.perf_counter()
+        )
+        try:
+            yield from self._rounds(request, settings, cancelled)
+        finally:
+            self._settle(request)
+
+    def _rounds(
+        self, request: _Request, settings: Callable[[], Settings], cancelled: Callable[[], bool]
+    ) -> Iterator[Round | Finished]:
+        """Prefill, then rounds until a reason to end; turns an exception into Finished("error")."""
+        reason: Reason | None = "context" if len(request.committed) > self.target.capacity else None
+        while reason is None:
+            error, event = "", None
+            try:
+                if request.rounds == 0:
+                    self._read(request, cancelled)
+                now = settings()
+                reason = self._end(request, now, cancelled)
+                if reason is None:
+                    event, reason = self.round(request, now)
+            except Exception as problem:
+                # Only the sentence is kept: the exception would pin its frames, and with them their tensors.
+                log.exception("the target failed")
+                error = str(problem) or type(problem).__name__
+            if error:
+                yield self._finish(request, "error", error)
+                return
+            if event is not None:
+                yield event
+        yield self._finish(request, reason, " ".join(request.notices))
+
+    @torch.inference_mode()
+    def round(self, request: _Request, settings: Settings) -> tuple[Round, Reason | None]:
+        """One draft phase, one target forward, one verdict (Leviathan et al. 2023)."""
+        t0 = time.perf_counter()
+        changed = self._apply(request, settings)
+        committed, sampling = request.committed, settings.sampling
+        gamma = self._clip(settings, request)
+
+        t1 = time.perf_counter()
+        draft = self._propose(request, gamma, sampling)
+        t2 = time.perf_counter()
+        logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
+        hidden = self.target.hidden
+        t3 = time.perf_counter()
+        p = probs(logits[-len(draft.ids) - 1 :], [*committed, *draft.ids], sampling)
+        accepted, following = verify(p, draft.q, draft.ids, request.rng)
+        block = [*draft.ids[:accepted], following]
+        p_block = (
+            p[: len(block)]
+            .gather(-1, torch.tensor(block, device=p.device).unsqueeze(-1))
+            .squeeze(-1)
+            .tolist()
+        )
+        q_block = _chances(draft.q, draft.ids)
+        t4 = time.perf_counter()
+
+        kept, reason = self._cut(block, request, settings)
+        committed.extend(block[:kept])
+        self.target.rollback(len(self.target.ids) - (len(committed) - 1))
+        if request.drafter is not None:
+            self._commit(
+                request, block[:kept], None if hidden is None else hidden[-len(draft.ids) - 1 :][:kept]
+            )
+        ended_inside = kept <= accepted
+        turned_down = accepted < len(draft.ids) and not ended_inside
+        tokens = tuple(
+            Token(
+                block[i],
+                _origin(i, accepted, len(draft.ids)),
+                p_block[i],
+                q_block[i] if i < accepted else None,
+                i,
+            )
+            for i in range(kept)
+        )
+        rejected = None
+        if turned_down:
+            wrong = draft.ids[accepted]
+            rejected = Rejected(wrong, float(p[accepted, wrong]), q_block[accepted], accepted)
+        prefill, request.prefill = request.prefill, None
+        request.rounds += 1
+        t5 = time.perf_counter()
+        event = Round(
+            index=request.rounds - 1,
+            tokens=tokens,
+            rejected=rejected,
+            gamma=gamma,
+            drafted=kept if ended_inside else len(draft.ids),
+            accepted=min(accepted, kept),
+            drafter=draft.source,
+            target_forwards=1,
+            draft_forwards=draft.forwards,
+            draft_s=t2 - t1,
+            verify_s=t3 - t2,
+            sample_s=t4 - t3,
+            host_s=(t1 - t0) + (t5 - t4),
+            at=t5 - request.began,
+            settings_changed=changed,
+            prefill=prefill,
+            discarded=tuple(draft.ids[accepted + 1 :]) if turned_down else (),
+        )
+        return event, reason
+
+    # -- the parts of a round -------------------------------------------------------------------
+
+    def _apply(self, request: _Request, settings: Settings) -> bool:
+        """Takes over settings that changed since the last round; says whether any did."""
+        before = request.settings
+        request.settings = settings
+        if settings.sampling.seed != before.sampling.seed:
+            request.rng = self._rng(settings.sampling)
+        wanted = self._wanted(request, settings)
+        if wanted is not request.drafter:
+            request.drafter = wanted
+            self._start_drafter(request, lambda: True)
+        return settings != before
+
+    def _wanted(self, request: _Request, settings: Settings) -> Drafter | None:
+        """The drafter that these settings ask for; none at γ = 0, so that plain decoding pays for no draft."""
+        if request.drafter_broken or settings.gamma == 0:
+            return None
+        return self.drafters.get(settings.drafter)
+
+    def _clip(self, settings: Settings, request: _Request) -> int:
+        """γ, less what the budget and the context leave room for: the target always adds one id itself."""
+        if not self.target.can_rollback:
+            return 0
+        left = min(
+            settings.max_new_tokens - request.emitted, self.target.capacity - len(request.committed) + 1
+        )
+        return max(0, min(settings.gamma, left - 1))
+
+    def _propose(self, request: _Request, gamma: int, sampling: Sampling) -> Proposal:
+        if gamma == 0 or request.drafter is None:
+            return Proposal()
+        try:
+            return request.drafter.propose(gamma, sampling, request.rng)
+        except Exception as problem:
+            self._drop_drafter(request, problem)
+            return Proposal()
+
+    def _cut(self, block: Sequence[int], request: _Request, settings: Settings) -> tuple[int, Reason | None]:
+        """How many ids of the block are emitted, and whether one of them ends the reply."""
+        for i, token in enumerate(block):
+            if token in self.eos_ids:
+                return i + 1, "eos"
+            if request.stop(token):
+                return i + 1, "stop"
+            if request.emitted + i + 1 >= settings.max_new_tokens:
+                return i + 1, "length"
+        return len(block), None
+
+    def _end(self, request: _Request, settings: Settings, cancelled: Callable[[], bool]) -> Reason | None:
+        """A reason not to begin another round."""
+        if cancelled():
+            return "cancelled"
+        if request.emitted >= settings.max_new_tokens:
+            return "length"
+        return "context" if len(request.committed) > self.target.capacity else None
+
+    # -- caches ---------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _read(self, request: _Request, cancelled: Callable[[], bool]) -> None:
+        """Brings both caches to the prompt, reading only what they do not hold already."""
+        if not request.committed:
+            raise ValueError("The prompt is empty: there is nothing to continue.")
+        began = time.perf_counter()
+        reused = reuse(self.target, request.committed)
+        read = read_prompt(self.target, request.committed, lambda: not cancelled())
+        request.drafter = self._wanted(request, request.settings)
+        self._start_drafter(request, lambda: not cancelled())
+        request.prefill = Prefill(reused, read, time.perf_counter() - began)
+        if not self.target.can_rollback and request.settings.gamma:
+            request.notices.append(
+                "This model's state cannot be rolled back, so it decodes without speculation."
+            )
+
+    def _start_drafter(self, request: _Request, go_on: Callable[[], bool]) -> None:
+        if request.drafter is None or not self.target.can_rollback:
+            return
+        try:
+            request.drafter.start(request.committed, go_on)
+        except Exception as problem:
+            self._drop_drafter(request, problem)
+
+    def _commit(self, request: _Request, ids: Sequence[int], hidden: Tensor | None) -> None:
+        assert request.drafter is not None
+        try:
+            request.drafter.commit(ids, hidden)
+        except Exception as problem:
+            self._drop_drafter(request, problem)
+
+    def _drop_drafter(self, request: _Request, problem: Exception) -> None:
+        """The reply goes on without a drafter that failed; the next request tries it again, from empty."""
+        log.exception("the drafter failed")
+        assert request.drafter is not None
+        request.drafter.reset()
+        request.drafter, request.drafter_broken = None, True
+        request.notices.append(
+            f"The draft failed ({problem or type(problem).__name__}); the reply went on without it."
+        )
+
+    def _settle(self, request: _Request) -> None:
+        """After any end, also an exception's: nothing but committed ids stays cached."""
+        reuse(self.target, request.committed)
+        if request.drafter is not None:
+            self._commit(request, (), None)
+
+    def _finish(self, request: _Request, reason: Reason, notice: str) -> Finished:
+        self._settle(request)
+        draft_cached = request.drafter.cached() if request.drafter is not None else 0
+        seconds = time.perf_counter() - request.began
+        return Finished(reason, request.emitted, seconds, len(self.target.ids), draft_cached, notice)
+
+    def _rng(self, sampling: Sampling) -> torch.Generator:
+        rng = torch.Generator(device=getattr(self.target, "device", "cpu"))
+        if sampling.seed is None:
+            rng.seed()
+        else:
+            rng.manual_seed(sampling.seed)
+        return rng
+
+
+def _origin(place: int, accepted: int, drafted: int) -> Origin:
+    if place < accepted:
+        return "accepted"
+    if drafted == 0:
+        return "plain"
+    return "bonus" if accepted == drafted else "recovered"
+
+
+def _chances(q: Tensor | None, ids: Sequence[int]) -> list[float]:
+    """q of each proposal; certainty is 1."""
+    if q is None:
+        return [1.0] * len(ids)
+    chances: list[float] = q.gather(-1, torch.tensor(ids, device=q.device).unsqueeze(-1)).squeeze(-1).tolist()
+    return chances

@@ -1,0 +1,183 @@
+"""From logits to a distribution, from a distribution to an id, and the verdict on a draft.
+
+One `probs` serves draft and target: that is what "aligned sampling" means here, and it makes the
+acceptance rule see exactly the q that was sampled from. Everything is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy: the division by T would only amplify rounding."""
+
+NUCLEUS_GUESS = 512
+"""How many of the largest probabilities are sorted first when only top-p or min-p asks for an order."""
+
+
+class BadLogits(ValueError):
+    """A model returned NaN or infinite logits, so there is no distribution to sample from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next id is drawn. Immutable; the same value serves draft and target.
+
+    Applied in this order: penalties, temperature, top-k, top-p, min-p (as transformers does).
+    temperature below `GREEDY_BELOW` (or top_k = 1) takes the largest logit, lowest id on a tie. top_k = 0 is off.
+    Penalties look at every id before the position: prompt, reply and the drafts before it.
+    """
+
+    temperature: float = 0.6
+    top_k: int = 20
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.temperature < float("inf"), "temperature", self.temperature, "0 or more")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (off) or more")
+        _require(0 <= self.top_p <= 1, "top_p", self.top_p, "between 0 and 1")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
+        _require(
+            0 < self.repetition_penalty < float("inf"),
+            "repetition_penalty",
+            self.repetition_penalty,
+            "above 0",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            _require(abs(getattr(self, name)) < float("inf"), name, getattr(self, name), "a finite number")
+
+    @property
+    def greedy(self) -> bool:
+        """True when the law is a certainty: the largest logit."""
+        return self.temperature < GREEDY_BELOW or self.top_k == 1
+
+    @property
+    def penalised(self) -> bool:
+        """True when the law depends on which ids came before, beyond what the model itself sees."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+def _require(holds: bool, name: str, value: float, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value}; it must be {allowed}.")
+
+
+@torch.inference_mode()
+def probs(logits: Tensor, history: Sequence[int], sampling: Sampling) -> Tensor:
+    """The law of the next id for each row.
+
+    logits: [n, V] float32. history: every id before the last row's prediction; each earlier row
+    sees one id fewer. Returns [n, V] float32, rows summing to 1.
+    Raises BadLogits when a row holds NaN or +inf, or nothing but -inf.
+    """
+    if sampling.penalised:
+        logits = _penalise(logits, history, sampling)
+    if sampling.greedy:
+        _check(logits.amax(dim=-1, keepdim=True))
+        winner = logits.argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(logits).scatter_(-1, winner, 1.0)
+    width = logits.shape[-1]
+    if 0 < sampling.top_k < width:
+        values, ids = logits.topk(sampling.top_k, dim=-1)
+        _check(values[:, :1])
+        kept = _filter((values / sampling.temperature).softmax(dim=-1), sampling)
+        return torch.zeros_like(logits).scatter_(-1, ids, kept)
+    _check(logits.amax(dim=-1, keepdim=True))
+    full = (logits / sampling.temperature).softmax(dim=-1)
+    if sampling.top_p >= 1 and sampling.min_p <= 0:
+        return full
+    return _nucleus(full, sampling)
+
+
+def _check(largest: Tensor) -> None:
+    if not bool(largest.isfinite().all()):
+        raise BadLogits(
+            "The model returned logits that are not numbers, so nothing can be sampled. "
+            "Its weights may be damaged, or the precision too low for it: try --dtype float32."
+        )
+
+
+def _nucleus(full: Tensor, sampling: Sampling) -> Tensor:
+    """Top-p and min-p over a full distribution; sorts only the head of it when the head is enough."""
+    for size in (min(NUCLEUS_GUESS, full.shape[-1]), full.shape[-1]):
+        values, ids = full.topk(size, dim=-1)
+        enough = (values.sum(dim=-1) >= sampling.top_p) | (values[:, -1] < sampling.min_p * values[:, 0])
+        if size == full.shape[-1] or bool(enough.all()):
+            break
+    return torch.zeros_like(full).scatter_(-1, ids, _filter(values, sampling))
+
+
+def _filter(ordered: Tensor, sampling: Sampling) -> Tensor:
+    """Top-p, then min-p, on probabilities in descending order; the first always stays. Renormalised."""
+    if sampling.top_p >= 1 and sampling.min_p <= 0:
+        return ordered
+    before = ordered.cumsum(dim=-1) - ordered
+    keep = (before < sampling.top_p) & (ordered >= sampling.min_p * ordered[:, :1])
+    keep[:, 0] = True
+    kept = ordered * keep
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def _penalise(logits: Tensor, history: Sequence[int], sampling: Sampling) -> Tensor:
+    """Repetition (Keskar et al. 2019), presence and frequency penalties; row j sees its own history."""
+    rows, width = logits.shape
+    first = len(history) - (rows - 1)
+    seen = torch.tensor(history[:first], dtype=torch.long)
+    counts = torch.bincount(seen, minlength=width)[:width].to(logits).repeat(rows, 1)
+    for row, token in enumerate(history[first:], start=1):
+        counts[row:, token] += 1
+    present = counts > 0
+    scaled = torch.where(
+        logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty
+    )
+    out = torch.where(present, scaled - sampling.presence_penalty, logits)
+    return out - sampling.frequency_penalty * counts if sampling.frequency_penalty else out
+
+
+@torch.inference_mode()
+def sample(weights: Tensor, rng: torch.Generator) -> int:
+    """Draws one index with probability proportional to weights [V] (inverse of the running sum)."""
+    running = weights.cumsum(dim=-1, dtype=torch.float64)
+    point = torch.rand((), generator=rng, dtype=torch.float64, device=weights.device) * running[-1]
+    # right=True: the first place whose running sum exceeds the point, so a weight of 0 is never drawn.
+    return int(torch.searchsorted(running, point, right=True))
+
+
+@torch.inference_mode()
+def verify(p: Tensor, q: Tensor | None, drafted: Sequence[int], rng: torch.Generator) -> tuple[int, int]:
+    """Judges a draft: (how many proposals are kept, the id that follows them).
+
+    p: [n+1, V], the target's law after each kept prefix. q: [n, V], the law each proposal was really
+    sampled from; None means certainty (one-hot at the proposal). Leviathan et al. 2023, algorithm 1:
+    keep x with probability min(1, p(x)/q(x)); at the first rejection draw from norm(max(p - q, 0));
+    all kept: draw from the last row of p.
+    """
+    n = len(drafted)
+    if n == 0:
+        return 0, sample(p[0], rng)
+    ids = torch.tensor(drafted, device=p.device).unsqueeze(-1)
+    p_drafted = p[:n].gather(-1, ids).squeeze(-1)
+    q_drafted = torch.ones_like(p_drafted) if q is None else q.gather(-1, ids).squeeze(-1)
+    u = torch.rand(n, generator=rng, device=p.device)
+    # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
+    kept = u * q_drafted < p_drafted
+    accepted = int(kept.long().cumprod(dim=-1).sum())
+    if accepted == n:
+        return n, sample(p[n], rng)
+    residual = p[accepted].clone()
+    if q is None:
+        residual[drafted[accepted]] = 0.0
+    else:
+        residual = (residual - q[accepted]).clamp_(min=0.0)
+    if float(residual.sum()) <= 0.0:
+        residual = p[accepted]
+    return accepted, sample(residual, rng)

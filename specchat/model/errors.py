@@ -1,0 +1,35 @@
+"""What can go wrong with a model, one type per kind; every message says what, why and what to do."""
+
+from __future__ import annotations
+
+
+class IdOutOfRange(ValueError):
+    """A token id that the model has no row for."""
+
+
+class ContextFull(ValueError):
+    """More ids than the cache holds."""
+
+
+class ModelError(ValueError):
+    """Base of everything that stops a model before any chat starts; its text is fit for the screen."""
+
+
+class FetchFailed(ModelError):
+    """A download or a conversion could not finish: no network, no pip, a full disk, a wrong checksum."""
+
+
+class BadCheckpoint(ModelError):
+    """A file is missing, truncated, corrupt or does not belong to the rest."""
+
+
+class UnsupportedModel(ModelError):
+    """The files are sound, but this program does not (or by policy will not) run them."""
+
+
+class PairMismatch(ModelError):
+    """Target and draft cannot work together."""
+
+
+class NotEnoughMemory(ModelError):
+    """Weights and caches would not fit into the free memory of the device."""
