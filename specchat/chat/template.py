@@ -1,0 +1,226 @@
+"""Conversation → prompt ids, through the model's own chat template.
+
+What holds for every prompt:
+
+- A conversation without typed control strings gets exactly the ids of the rendered template, encoded whole.
+- The control ids in it are those the template writes; typed ones stay ordinary text (see `controls`).
+- A reply that carries its ids is repeated as it was written, so the next prompt begins with the last prompt
+  and the reply, id for id, and the caches stay valid.
+- What the template refuses is worked round and said in a note; it is never a traceback.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from specchat.chat.controls import ControlCodec, Seal
+from specchat.chat.conversation import Message, is_blank, normalise, well_formed
+from specchat.chat.stream import text_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FALLBACK_STOPS = ("\nUser:",)
+NO_TEMPLATE = (
+    "This model has no chat template (it may be a base model), so the conversation is given to it as plain "
+    "text: “User: …”, “Assistant: …”."
+)
+REFUSED = (
+    "This model's chat template refused the conversation ({}), so it is given to the model as plain text."
+)
+FOLDED = "This model's chat template takes no system prompt, so it was put before the first message."
+
+
+class PromptTooLong(ValueError):
+    """The last message alone does not fit."""
+
+
+class NothingToAnswer(ValueError):
+    """The conversation does not end in a message of the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation as the model reads it."""
+
+    ids: tuple[int, ...]
+    dropped_turns: int
+    """Oldest turns (a message and its reply) left out to make it fit."""
+    notes: tuple[str, ...]
+    """Sentences for the person: what was left out or worked round."""
+    stop_strings: tuple[str, ...] = ()
+    """Where the reply must end, besides the end ids: not empty only in the fallback format."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """One try at a prompt, before it is known to fit."""
+
+    ids: tuple[int, ...]
+    notes: tuple[str, ...]
+    stop_strings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One message as the template gets it: sealed text, with marks around it when `ids` take its place."""
+
+    role: str
+    text: str
+    ids: tuple[int, ...] | None = None
+
+
+class ChatTemplate:
+    """The chat format of one model. `eos_ids`: ids that end a reply, control tokens whatever their flags."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, eos_ids: Collection[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._codec = ControlCodec(tokenizer, eos_ids)
+        self._has_template = bool(tokenizer.chat_template)
+        bos = tokenizer.bos_token_id
+        default = list(tokenizer("")["input_ids"])
+        self._default_bos = bos if bos is not None and default[:1] == [bos] else None
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """Stop strings of a model without a template; `Prompt.stop_strings` has those of one prompt."""
+        return () if self._has_template else FALLBACK_STOPS
+
+    def encode(self, messages: Iterable[object], system: str, room: int) -> Prompt:
+        """The prompt that asks for a reply to the last message, in at most `room` ids.
+
+        messages: as `conversation.normalise` takes them; they must end in a user turn. system: the system
+        prompt; blank means the template's own default. System turns among the messages are added to it. When
+        all does not fit, the oldest turns go, never the system prompt.
+
+        Raises:
+            NothingToAnswer: no user turn at the end.
+            PromptTooLong: the last message and the system prompt alone are more than `room` ids.
+        """
+        given = normalise(messages)
+        systems = [well_formed(system), *(turn.content for turn in given if turn.role == "system")]
+        system = "\n\n".join(text for text in systems if not is_blank(text))
+        spoken = normalise(turn for turn in given if turn.role != "system")
+        spoken = [replace(turn, ids=self._own_ids(turn)) for turn in spoken]
+        if not spoken or spoken[-1].role != "user":
+            raise NothingToAnswer("There is no message to answer. Type one first.")
+        starts = [i for i, turn in enumerate(spoken) if turn.role == "user" or i == 0]
+        tries: dict[int, _Draft] = {}
+
+        def fits(dropped: int) -> bool:
+            tries[dropped] = self._draft(spoken[starts[dropped] :], system)
+            return len(tries[dropped].ids) <= room
+
+        dropped = 0 if fits(0) else bisect_left(range(1, len(starts)), True, key=fits) + 1
+        if dropped == len(starts):
+            raise PromptTooLong(_too_long(len(tries[dropped - 1].ids), room))
+        draft = tries[dropped]
+        notes = (*draft.notes, _dropped(dropped)) if dropped else draft.notes
+        return Prompt(draft.ids, dropped, notes, draft.stop_strings)
+
+    def _draft(self, spoken: list[Message], system: str) -> _Draft:
+        """Render, see which replies can be repeated by their ids, encode."""
+        seal = self._codec.seal()
+        hidden_system = seal.hide(system)
+        turns = [_sealed(turn, index, seal) for index, turn in enumerate(spoken)]
+        text, notes, stops = self._render(turns, hidden_system)
+        while len(kept := _in_order(turns, text)) < len(turns):
+            turns = [
+                turn if turn in kept else _Turn(turn.role, seal.hide(message.content))
+                for turn, message in zip(turns, spoken, strict=True)
+            ]
+            text, notes, stops = self._render(turns, hidden_system)
+        ids: list[int] = []
+        for turn in turns:
+            if turn.ids is not None:
+                before, _, text = text.partition(turn.text)
+                ids += [*self._codec.encode(before, seal, first=not ids), *turn.ids]
+        ids += self._codec.encode(text, seal, first=not ids)
+        if self._default_bos is not None and self._default_bos not in ids:
+            ids.insert(0, self._default_bos)
+        return _Draft(tuple(ids), notes, stops)
+
+    def _own_ids(self, turn: Message) -> tuple[int, ...] | None:
+        """Ids to repeat a reply with, end tokens off; None when they do not say exactly its text."""
+        ids = list(turn.ids or ())
+        while ids and ids[-1] in self._codec.controls:
+            ids.pop()
+        if not ids or turn.role != "assistant" or not self._codec.controls.keys().isdisjoint(ids):
+            return None
+        return tuple(ids) if text_of(self._tokenizer, ids) == turn.content else None
+
+    def _render(self, turns: list[_Turn], system: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """Text, notes, stop strings: the template, else with the system text folded in, else plain."""
+        if not self._has_template:
+            return _plain(turns, system), (NO_TEMPLATE,), FALLBACK_STOPS
+        first = [_Turn("system", system)] if system else []
+        text, complaint = self._apply([*first, *turns])
+        if text is not None and system.strip() in text:
+            return text, (), ()
+        if system:
+            text, folded_complaint = self._apply(_folded(turns, system))
+            if text is not None:
+                return text, (FOLDED,), ()
+            complaint = folded_complaint or complaint
+        return _plain(turns, system), (REFUSED.format(complaint),), FALLBACK_STOPS
+
+    def _apply(self, turns: list[_Turn]) -> tuple[str | None, str]:
+        conversation = [{"role": turn.role, "content": turn.text} for turn in turns]
+        try:
+            text = self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # a template is foreign code: it may raise anything
+            return None, " ".join(str(error).split())[:200] or type(error).__name__
+        return (text, "") if isinstance(text, str) else (None, "it did not give a text")
+
+
+def _sealed(turn: Message, index: int, seal: Seal) -> _Turn:
+    text = seal.hide(turn.content)
+    if turn.ids is None:
+        return _Turn(turn.role, text)
+    return _Turn(turn.role, seal.mark(f"b{index}") + text + seal.mark(f"e{index}"), turn.ids)
+
+
+def _in_order(turns: list[_Turn], text: str) -> list[_Turn]:
+    """The turns, less those whose marked text the template changed, left out, repeated or moved."""
+    kept, place = [], 0
+    for turn in turns:
+        if turn.ids is not None:
+            found = text.find(turn.text, place)
+            if found < 0 or text.count(turn.text) != 1:
+                continue
+            place = found + len(turn.text)
+        kept.append(turn)
+    return kept
+
+
+def _folded(turns: list[_Turn], system: str) -> list[_Turn]:
+    """The turns with the system text before the first user turn's."""
+    first = next(i for i, turn in enumerate(turns) if turn.role == "user")
+    return [*turns[:first], _Turn("user", f"{system}\n\n{turns[first].text}"), *turns[first + 1 :]]
+
+
+def _plain(turns: list[_Turn], system: str) -> str:
+    """The format for models without a chat template: a blank line between turns, the reply's place open."""
+    names = {"user": "User:", "assistant": "Assistant:"}
+    parts = [system] if system else []
+    for turn in turns:
+        space = "" if turn.ids is not None or turn.text[:1].isspace() else " "
+        parts.append(names[turn.role] + space + turn.text)
+    return "\n\n".join([*parts, "Assistant:"])
+
+
+def _too_long(size: int, room: int) -> str:
+    return (
+        f"Your message makes a prompt of {size} tokens with the system prompt, and {room} fit. "
+        "Shorten the message or the system prompt, or choose a model with a longer context."
+    )
+
+
+def _dropped(turns: int) -> str:
+    what = "the oldest turn was" if turns == 1 else f"the {turns} oldest turns were"
+    return f"The conversation no longer fits in the model's context, so {what} left out."
