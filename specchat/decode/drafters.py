@@ -151,6 +151,10 @@ class ModelDrafter:
         ids: list[int] = []
         rows: list[Tensor] = []
         feed: Sequence[int] = self.committed[len(self.model.ids) :]
+        if n > 0 and len(feed) > 2:
+            # Other drafters served the last rounds: what was missed needs no logits.
+            self.model.read(feed[:-1])
+            feed = feed[-1:]
         while len(ids) < n:
             logits = self.model.forward(feed)[-1:]
             row = probs(logits, self.committed + ids, sampling)
