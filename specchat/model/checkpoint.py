@@ -17,7 +17,18 @@ from specchat.model.errors import BadCheckpoint, UnsupportedModel
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "spiece.model")
 _MAX_HEADER = 100_000_000  # the limit safetensors itself sets, in bytes
-_BITS = {"F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16}
+_BITS = {
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "F32": 32,
+    "I32": 32,
+    "F16": 16,
+    "BF16": 16,
+    "I16": 16,
+    "I8": 8,
+    "U8": 8,
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,7 @@ def check_safetensors(path: Path) -> int:
     try:
         header = {name: entry for name, entry in json.loads(raw).items() if name != "__metadata__"}
         ends = [_tensor_end(name, entry) for name, entry in header.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise BadCheckpoint(f"{path} has a damaged header ({error}); fetch it again.") from error
     expected = 8 + header_length + max(ends, default=0)
     if length != expected:
@@ -149,11 +160,10 @@ def check_safetensors(path: Path) -> int:
 
 def _tensor_end(name: str, entry: dict[str, object]) -> int:
     """Where a tensor's data ends, after checking that shape, type and extent agree."""
-    begin, end = entry["data_offsets"]  # type: ignore[misc]
-    bits = _BITS.get(str(entry["dtype"]), 8 if str(entry["dtype"]) in ("I8", "U8", "BOOL") else 0)
-    shape = entry["shape"]
-    if not isinstance(shape, list) or not 0 <= begin <= end:
+    extent, shape, kind = entry["data_offsets"], entry["shape"], str(entry["dtype"])
+    if not isinstance(extent, list) or not isinstance(shape, list) or not 0 <= extent[0] <= extent[1]:
         raise ValueError(f"tensor {name} has impossible offsets")
-    if bits and prod(shape) * bits != (end - begin) * 8:
-        raise ValueError(f"tensor {name} of shape {shape} does not fill bytes {begin} to {end}")
-    return int(end)
+    bits = _BITS.get(kind, 0)  # packed types of less than a byte are left to the library
+    if bits and prod(shape) * bits != (extent[1] - extent[0]) * 8:
+        raise ValueError(f"tensor {name} of shape {shape} does not fill bytes {extent[0]} to {extent[1]}")
+    return int(extent[1])

@@ -1,0 +1,21 @@
+"""Fixtures shared by all rooms."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# No test may ask a hub: a name that is not on this machine must fail at once, not after retries.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+
+@pytest.fixture(scope="session")
+def builtin_folder() -> Path:
+    """The converted built-in model in the user's real cache (SPECCHAT_CACHE moves it); fetched on the first run."""
+    from specchat.model.builtin import ensure_builtin
+
+    return ensure_builtin(progress=print)
