@@ -12,7 +12,6 @@ import json
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
@@ -57,16 +56,20 @@ def _byte_symbols() -> list[str]:
 
 
 def tiny_tokenizer(
-    extra_tokens: tuple[str, ...] = (), chat_template: str | None = CHATML, eos: str = "<|im_end|>"
+    extra_tokens: tuple[str, ...] = (),
+    chat_template: str | None = CHATML,
+    eos: str = "<|im_end|>",
+    regex: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Byte-level BPE: ids 0-255 are the bytes, then the merges, then the control tokens, then `extra_tokens`.
 
-    `chat_template=None` gives a base-model tokenizer.
+    `chat_template=None` gives a base-model tokenizer. `regex=True` splits text into words first, as GPT-2 does
+    (the two-newline merge then never applies before a word).
     """
     symbols = _byte_symbols() + [left + right for left, right in MERGES]
     vocab = {symbol: index for index, symbol in enumerate(symbols)}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=list(MERGES), fuse_unk=False))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])
     if extra_tokens:
@@ -137,8 +140,8 @@ def tiny_model(
 
     `vocab` is the height of the embedding and the head (a padded head: give more than the tokenizer has);
     `overrides` are config fields (`max_position_embeddings=32`, `n_positions=32`, `sliding_window=8`, ...).
-    The library initialises with std 0.02, whose logits are nearly flat. Here every layer adds about as much as
-    the embedding carries, and the logits of a position have a standard deviation of about `scale`.
+    The library initialises with std 0.02, whose logits are nearly flat. Here every layer adds about as
+    much as the embedding carries, and a position's logits have a standard deviation of about `scale`.
     """
     model_type, fields = _PER_KIND[kind]
     ids = {"bos_token_id": TINY_VOCAB - 3, "eos_token_id": TINY_VOCAB - 1, "pad_token_id": TINY_VOCAB - 3}
@@ -158,7 +161,7 @@ def tiny_model(
 
 
 def noisy_copy(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:
-    """The same model with Gaussian noise of `noise` × each weight's own spread added (the acceptance dial)."""
+    """The same model plus Gaussian noise of `noise` × each weight's own spread (the acceptance dial)."""
     twin = type(model)(model.config).eval()
     twin.load_state_dict(model.state_dict())
     generator = torch.Generator().manual_seed(seed)
@@ -190,106 +193,3 @@ def edit_json(path: Path, **changes: object) -> None:
     path.write_text(
         json.dumps({key: value for key, value in data.items() if value is not None}), encoding="utf-8"
     )
-
-
-def _permuted(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Llama's query/key rows in the order GGUF stores them (rotary pairs interleaved)."""
-    return (
-        weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
-        .swapaxes(1, 2)
-        .reshape(weight.shape)
-    )
-
-
-def _gguf_name(name: str) -> str | None:
-    """Hugging Face parameter name of a Llama/Qwen2 -> GGUF tensor name; None for the tied head."""
-    whole = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
-    if name in whole:
-        return whole[name]
-    if name == "lm_head.weight":
-        return "output.weight"
-    _, _, layer, part = name.split(".", 3)
-    module, suffix = part.rsplit(".", 1)
-    parts = {
-        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-    }  # fmt: skip
-    return f"blk.{layer}.{parts[module]}.{suffix}"
-
-
-def write_gguf(
-    path: Path | str,
-    model: PreTrainedModel | None = None,
-    tokenizer: PreTrainedTokenizerFast | None = None,
-    quantisation: Literal["F32", "Q8_0"] = "F32",
-    pre: str = "gpt-2",
-) -> Path:
-    """Write a tiny Llama or Qwen2 as a GGUF file, the way llama.cpp's converter lays it out.
-
-    A tied head is left out (that is how GGUF says "tied"). Matrices are stored as `quantisation`, vectors as F32.
-    """
-    import gguf
-
-    path = Path(path)
-    model, tokenizer = model or tiny_model(tie_word_embeddings=True), tokenizer or tiny_tokenizer()
-    config = model.config
-    writer = gguf.GGUFWriter(str(path), config.model_type)
-    writer.add_name("tiny")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
-    _write_tokenizer(writer, tokenizer, config.vocab_size, pre)
-    kind = gguf.GGMLQuantizationType[quantisation]
-    for name, tensor in model.state_dict().items():
-        target = _gguf_name(name)
-        if target is None or (target == "output.weight" and config.tie_word_embeddings):
-            continue
-        data = tensor.detach().numpy().astype(np.float32)
-        if config.model_type == "llama" and (".attn_q." in target or ".attn_k." in target):
-            data = _permuted(
-                data, config.num_attention_heads if "attn_q" in target else config.num_key_value_heads
-            )
-        if data.ndim == 2 and quantisation != "F32":
-            writer.add_tensor(target, gguf.quants.quantize(data, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(target, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def _write_tokenizer(writer: object, tokenizer: PreTrainedTokenizerFast, rows: int, pre: str) -> None:
-    """The tokenizer fields of a GGUF: token texts by id, their types (1 normal, 3 control, 4 user, 5 unused), merges."""
-    import gguf
-
-    assert isinstance(writer, gguf.GGUFWriter)
-    by_id = {index: text for text, index in tokenizer.get_vocab().items()}
-    added = tokenizer.added_tokens_decoder
-    tokens, types = [], []
-    for index in range(rows):
-        tokens.append(by_id.get(index, f"[PAD{index}]"))
-        if index not in by_id:
-            types.append(gguf.TokenType.UNUSED)
-        elif index in added:
-            types.append(gguf.TokenType.CONTROL if added[index].special else gguf.TokenType.USER_DEFINED)
-        else:
-            types.append(gguf.TokenType.NORMAL)
-    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
-    writer.add_eos_token_id(tokenizer.eos_token_id)
-    writer.add_add_bos_token(False)
-    if tokenizer.chat_template:
-        writer.add_chat_template(tokenizer.chat_template)
