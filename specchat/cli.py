@@ -1,0 +1,135 @@
+"""The same engine and settings from a terminal: `python -m specchat generate "prompt"`.
+
+Also holds the arguments that the page (app.py) and every command share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from specchat.decode.engine import MAX_GAMMA, Settings
+from specchat.decode.sampling import Sampling
+
+Progress = Callable[[str], None]
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which models, where, how precise."""
+    pair = parser.add_argument_group("the pair")
+    pair.add_argument(
+        "--target", "--model", default="builtin", help="hub id, local folder or GGUF file; default: the built-in model"
+    )
+    pair.add_argument(
+        "--draft",
+        default=None,
+        help="hub id, folder, GGUF file, or: shallow (the target's first layers), self, ngram, none; "
+        "default: shallow for the built-in target, ngram otherwise",
+    )
+    pair.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps …")
+    pair.add_argument(
+        "--precision", default="auto", help="auto (float16 weights on a CPU, bfloat16 on a GPU), float32, float16, bfloat16, int8"
+    )
+    pair.add_argument("--context", type=int, default=None, help="most tokens of a conversation (default: up to 8192)")
+    pair.add_argument("--cache-dir", default=None, help="where converted models lie (default: $SPECCHAT_CACHE or the user's cache)")
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sliders of the page, as arguments; defaults are the engine's."""
+    group = parser.add_argument_group("sampling (applies to target and draft alike)")
+    defaults, sampling = Settings(), Sampling()
+    group.add_argument(
+        "--gamma", "--speculative-length", type=int, default=defaults.gamma,
+        help=f"tokens proposed a round, 0 (off) to {MAX_GAMMA}",
+    )  # fmt: skip
+    group.add_argument("--drafter", default=None, choices=["chain", "model", "ngram"], help="which drafter proposes")
+    group.add_argument("--max-new-tokens", type=int, default=defaults.max_new_tokens)
+    for field in dataclasses.fields(Sampling):
+        default = getattr(sampling, field.name)
+        kind = int if field.name in ("top_k", "seed") else float
+        group.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=default)
+
+
+def settings_of(args: argparse.Namespace, drafter: str) -> Settings:
+    """The arguments as engine settings; ValueError says which is out of range."""
+    sampling = Sampling(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Sampling)})
+    return Settings(args.gamma, sampling, args.drafter or drafter, args.max_new_tokens)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status. Anything expected to go wrong is one sentence on stderr."""
+    parser = argparse.ArgumentParser(prog="specchat", description=__doc__.splitlines()[0] if __doc__ else None)
+    commands = parser.add_subparsers(dest="command", required=True)
+    generate = commands.add_parser("generate", help="stream one reply and print its statistics")
+    generate.add_argument("prompt", nargs="?", help="the message; - or nothing reads standard input")
+    generate.add_argument("--system", default="", help="the system prompt (empty: the template's own)")
+    generate.add_argument("--stop", action="append", default=[], help="a stop string; may be given several times")
+    generate.add_argument("--json", action="store_true", help="print the whole record as JSON instead of text")
+    add_pair_arguments(generate)
+    add_sampling_arguments(generate)
+    generate.set_defaults(run=_generate)
+    args = parser.parse_args(argv)
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone: not an error, and nothing may be flushed to it any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError, RuntimeError) as problem:
+        print(f"specchat: {problem}", file=sys.stderr)
+        return 1
+
+
+def _generate(args: argparse.Namespace) -> int:
+    from specchat.chat.conversation import Message
+    from specchat.pair import open_pair, options_of
+    from specchat.lab.record import record, stats_line
+    from specchat.worker import Event, Job, Live, Step, reply
+
+    prompt = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
+    settings_of(args, "chain")  # out-of-range values are refused before anything is loaded
+    pair = open_pair(options_of(args), progress_on(sys.stderr))
+    live = Live(settings_of(args, pair.default_drafter))
+    rounds = []
+    stopped = threading.Event()
+
+    def put(event: Event) -> None:
+        if isinstance(event, Step):
+            rounds.append(event.round)
+            if not args.json:
+                print("".join(piece.text for piece in event.pieces), end="", flush=True)
+
+    job = Job((Message("user", prompt),), live, args.system, tuple(args.stop))
+    try:
+        done = reply(pair, job, stopped.is_set, put)
+    except KeyboardInterrupt:
+        return 130
+    if args.json:
+        json.dump(record(pair, job, done, rounds), sys.stdout, indent=1)
+        print()
+    else:
+        print(done.tail)
+        print(f"\n{stats_line(done.finished, done.stats)}", file=sys.stderr)
+    if done.finished.notice:
+        print(f"specchat: {done.finished.notice}", file=sys.stderr)
+    return 1 if done.finished.reason == "error" else 0
+
+
+def progress_on(stream: TextIO) -> Progress:
+    """Progress sentences on a terminal: each on its line, repeated ones not repeated."""
+    last = [""]
+
+    def progress(message: str) -> None:
+        if message != last[0]:
+            last[0] = message
+            print(message, file=stream, flush=True)
+
+    return progress

@@ -1,0 +1,112 @@
+"""Three figures that a change must not spoil, measured on the loaded pair: `python -m specchat selfcheck`.
+
+overhead: plain decoding through the engine against a bare loop of the same forwards.
+cycles: stop and continue many times; threads, memory and speed must stay flat.
+length: a conversation of 2,000 tokens; how fast its last 100 are decoded against its first 100.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+
+from specchat.chat.conversation import Message
+from specchat.decode.engine import Engine, Settings
+from specchat.decode.events import Round
+from specchat.decode.sampling import Sampling, probs, sample
+from specchat.pair import Pair
+from specchat.worker import Job, Live, Step, Worker
+
+Say = Callable[[str], None]
+
+QUESTION = "Write a long story about a lighthouse keeper and the sea."
+
+
+def overhead(pair: Pair, say: Say, steps: int = 120) -> dict[str, float]:
+    """Median seconds of a plain round in the engine and of a bare step, taken alternately, and their ratio.
+
+    The bare step is one forward and one draw from the same law; both decode the same prompt greedily on
+    caches of their own over the same weights, so they do the same arithmetic on the same ids.
+    """
+    ids = list(pair.template.encode([Message("user", QUESTION)], "", pair.room(512)).ids)
+    settings = Settings(0, Sampling(temperature=0.0), "", steps)
+    engine = Engine(pair.target, {}, frozenset())
+    bare = pair.twin()
+    bare.read(ids[:-1])
+    rounds = engine.generate(ids, lambda: settings)
+    next(rounds)
+    last, text = ids[-1], list(ids)
+    engine_s, bare_s = [], []
+    rng = engine._rng(settings.sampling)
+    for event in rounds:
+        if not isinstance(event, Round):
+            break
+        engine_s.append(event.seconds)
+        began = time.perf_counter()
+        last = sample(probs(bare.forward([last]), text, settings.sampling)[0], rng)
+        bare_s.append(time.perf_counter() - began)
+        text.append(last)
+    result = {"engine_step_s": statistics.median(engine_s), "bare_step_s": statistics.median(bare_s)}
+    result["ratio"] = statistics.median(a / b for a, b in zip(engine_s, bare_s, strict=True))
+    say(
+        f"overhead: a plain step in the engine {1e3 * result['engine_step_s']:.2f} ms, bare "
+        f"{1e3 * result['bare_step_s']:.2f} ms, ratio {result['ratio']:.4f} (median of {len(engine_s)} pairs)"
+    )
+    return result
+
+
+def cycles(worker: Worker, drafter: str, say: Say, count: int = 50, tokens: int = 6) -> dict[str, list[float]]:
+    """Starts a reply, stops it after a few tokens, continues in the next turn; every tenth cycle is reported."""
+    process = psutil.Process()
+    history: tuple[Message, ...] = ()
+    rss: list[float] = []
+    threads: list[float] = []
+    speed: list[float] = []
+    for cycle in range(count):
+        live = Live(Settings(4, Sampling(seed=cycle), drafter, 256))
+        handle = worker.submit(Job((*history[-4:], Message("user", f"{QUESTION} Part {cycle}.")), live))
+        seen = 0
+        for event in handle.events():
+            if isinstance(event, Step):
+                seen += len(event.round.tokens)
+                if seen >= tokens:
+                    handle.cancel()
+        history = (*handle.job.messages, Message("assistant", done.message.content)) if (done := event) else history
+        rss.append(process.memory_info().rss / 2**20)
+        threads.append(float(threading.active_count()))
+        speed.append(done.stats.tok_per_s)
+        if cycle % 10 == 9:
+            say(
+                f"cycles: {cycle + 1:3d} stops, {threads[-1]:.0f} threads, RSS {rss[-1]:.0f} MiB, "
+                f"{statistics.median(speed[-10:]):.1f} tok/s (median of the last 10)"
+            )
+    return {"threads": threads, "rss_mib": rss, "tok_per_s": speed}
+
+
+def length(pair: Pair, say: Say, total: int = 2000, part: int = 100) -> dict[str, float]:
+    """Decodes up to `total` tokens of conversation in one reply (ends are ignored), plain and with γ = 4."""
+    ids = list(pair.template.encode([Message("user", QUESTION)], "", pair.capacity).ids)
+    engine = Engine(pair.target, pair.engine.drafters, frozenset())
+    result: dict[str, float] = {}
+    for name, gamma in (("plain", 0), ("gamma 4", 4)):
+        settings = Settings(gamma, Sampling(seed=1), pair.default_drafter, total - len(ids))
+        rounds = [r for r in engine.generate(ids, lambda s=settings: s) if isinstance(r, Round)]
+        first, last = _speed(rounds[1:], part), _speed(rounds[::-1], part)
+        result[name] = last / first
+        say(f"length: {name}: first {part} tokens {first:.1f} tok/s, last {part} {last:.1f} tok/s, ratio {last / first:.2f}")
+    return result
+
+
+def _speed(rounds: list[Round], tokens: int) -> float:
+    """tok/s over the first rounds that hold that many tokens."""
+    count, seconds = 0, 0.0
+    for event in rounds:
+        count += len(event.tokens)
+        seconds += event.seconds
+        if count >= tokens:
+            break
+    return count / seconds

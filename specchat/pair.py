@@ -1,0 +1,248 @@
+"""A pair ready to talk: the engine over target and drafters, with the tokenizer and template of the target.
+
+The one place that puts the rooms together; the worker owns what it returns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import psutil
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from specchat.chat.template import ChatTemplate
+from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
+from specchat.decode.engine import Engine, Settings
+from specchat.decode.events import Round
+from specchat.decode.sampling import Sampling
+from specchat.decode.stats import Stats
+from specchat.model.catalog import BUILTIN
+from specchat.model.compact import CompactDecoder, supports_module
+from specchat.model.linear import Precision
+from specchat.model.loading import Loaded, load_model
+from specchat.model.pairing import check, plan
+from specchat.model.runner import Runner
+from specchat.model.sources import kind_of, resolve
+
+Model = Runner | CompactDecoder
+Progress = Callable[[str], None]
+
+DEFAULT_CONTEXT = 8192
+"""Most ids a cache is made for unless asked otherwise: the whole of a 128k context would reserve gigabytes."""
+
+SHALLOW_LAYERS = 2
+OWN_DRAFTS = ("shallow", "self", "ngram", "none")
+"""Drafts that need no second model: the target's first layers, the target itself, its own text, nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """Which models, where, how precise: what a person asks for at start. draft "" is the default for the target."""
+
+    target: str = BUILTIN
+    draft: str = ""
+    device: str = "auto"
+    precision: Precision = "auto"
+    context: int | None = None
+    cache_dir: str | None = None
+
+
+def options_of(args: argparse.Namespace) -> PairOptions:
+    """The arguments of `cli.add_pair_arguments`; ValueError says what is wrong."""
+    if args.precision not in get_args(Precision):
+        raise ValueError(f"--precision is {args.precision}; it must be one of {', '.join(get_args(Precision))}.")
+    if args.context is not None and args.context < 16:
+        raise ValueError(f"--context is {args.context}; it must be 16 or more.")
+    return PairOptions(
+        args.target, args.draft or "", args.device, cast(Precision, args.precision), args.context, args.cache_dir
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes, for the memory bar. On a GPU `used` is what the device has given out; on a CPU the process's RSS."""
+
+    kind: Literal["VRAM", "RSS"]
+    target_weights: int
+    draft_weights: int
+    caches: int
+    used: int
+    free: int
+
+
+@dataclass(slots=True)
+class Pair:
+    """What the worker owns. Only the engine thread calls the models; names and sizes may be read by anyone."""
+
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    template: ChatTemplate
+    target: Model
+    draft: Model | None
+    target_name: str
+    draft_name: str
+    eos_ids: frozenset[int]
+    precision: str
+    """How the matrices are multiplied, in words."""
+    notes: tuple[str, ...] = ()
+    """Remarks for the person: what was fallen back to, what will not work."""
+    plain_step_s: float = 0.0
+    """Seconds of a plain step, measured: at start on a short text, afterwards in the last plain reply."""
+    plain_step_source: str = ""
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """Names that `Settings.drafter` may take, the default first; empty when this pair cannot speculate."""
+        return tuple(self.engine.drafters) if self.target.can_rollback else ()
+
+    @property
+    def default_drafter(self) -> str:
+        """The first of the drafters, "" without any."""
+        return next(iter(self.drafters), "")
+
+    @property
+    def capacity(self) -> int:
+        """Most ids of a conversation, reply included."""
+        return self.target.capacity
+
+    def room(self, max_new_tokens: int) -> int:
+        """Ids a prompt may take: the reply keeps what it asks for, up to half of the context."""
+        return self.capacity - min(max_new_tokens, self.capacity // 2)
+
+    def memory(self) -> Memory:
+        """Where the memory is now."""
+        device = self.target.device
+        caches = self.target.cache_bytes + (self.draft.cache_bytes if self.draft else 0)
+        weights = self.target.weight_bytes
+        if device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(device)
+            return Memory("VRAM", weights, self._draft_weights(), caches, total - free, free)
+        used = psutil.Process().memory_info().rss
+        return Memory("RSS", weights, self._draft_weights(), caches, used, psutil.virtual_memory().available)
+
+    def _draft_weights(self) -> int:
+        """Bytes the draft adds: 0 for one that shares the target's weights."""
+        if self.draft is None or getattr(self.draft, "model", None) is getattr(self.target, "model", self):
+            return 0
+        return self.draft.weight_bytes
+
+    def learn(self, stats: Stats) -> None:
+        """Remembers the plain step of a reply that decoded plainly: the yardstick of every speed-up shown."""
+        if stats.plain_rounds == stats.rounds >= 16:
+            self.plain_step_s = stats.plain_s / stats.plain_rounds
+            self.plain_step_source = f"measured in your last plain reply ({stats.plain_rounds} steps)"
+
+    def warm_up(self, steps: int = 10) -> None:
+        """One short plain reply and one speculative one, so that the first reply of a person is a warm one."""
+        ids = self.tokenizer("The quick brown fox", add_special_tokens=False)["input_ids"]
+        for gamma in (2, 0):
+            settings = Settings(gamma, Sampling(seed=0), self.default_drafter, steps)
+            rounds = [r for r in self.engine.generate(ids, lambda s=settings: s) if isinstance(r, Round)]
+        # Medians over the later steps: the first ones still pay for buffers and threads.
+        later = [r.seconds for r in rounds[2:]] or [r.seconds for r in rounds]
+        self.plain_step_s = statistics.median(later) if later else 0.0
+        self.plain_step_source = f"measured at start ({len(later)} steps on a short text)"
+
+    def twin(self) -> Model:
+        """A second cache over the target's weights: the target as its own draft, or a bare loop to compare with."""
+        return _twin(self.target)
+
+
+def open_pair(options: PairOptions, progress: Progress) -> Pair:
+    """Loads both models, checks that they belong together, and warms them up.
+
+    Raises a ModelError with a sentence when a model cannot be had, does not fit in memory, or the two do not
+    fit together. A target whose state cannot be rolled back is served plainly, with a note.
+    """
+    choice = options.draft or ("shallow" if options.target == BUILTIN else "ngram")
+    second = None if choice in OWN_DRAFTS else choice
+    context = options.context or DEFAULT_CONTEXT
+    for source in filter(None, (options.target, second)):
+        if kind_of(source) != "hub":
+            resolve(source, options.cache_dir, progress)
+    plan(options.target, second, context=context, device=options.device, cache_dir=options.cache_dir).demand()
+    loaded = _load(options.target, options, progress)
+    notes: list[str] = []
+    other = None
+    if second is not None:
+        other = _load(second, options, progress)
+        fit = check(loaded, other)
+        if loaded.rollback:
+            fit.demand()
+        notes += fit.notes
+    if not loaded.rollback:
+        notes.append(f"Speculation is off: {loaded.name} cannot take back rejected tokens ({loaded.no_rollback}).")
+    vocab = loaded.vocab
+    target = _runner(loaded, vocab, min(context, loaded.context), options.precision)
+    draft, draft_name = _draft(choice, target, other, vocab, options.precision)
+    if getattr(target, "note", ""):
+        notes.append(str(getattr(target, "note", "")))
+    engine = Engine(target, _drafters(choice, draft), loaded.eos_ids)
+    pair = Pair(
+        engine=engine,
+        tokenizer=loaded.tokenizer,
+        template=ChatTemplate(loaded.tokenizer, loaded.eos_ids),
+        target=target,
+        draft=draft,
+        target_name=loaded.name,
+        draft_name=draft_name,
+        eos_ids=loaded.eos_ids,
+        precision=getattr(target, "name", str(loaded.dtype).removeprefix("torch.")),
+        notes=tuple(notes),
+    )
+    progress("Warming up and measuring a plain step.")
+    pair.warm_up()
+    return pair
+
+
+def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:
+    return load_model(source, device=options.device, cache_dir=options.cache_dir, progress=progress)
+
+
+def _runner(loaded: Loaded, vocab: int, capacity: int, precision: Precision) -> Model:
+    """Our own decoder where it knows the architecture, the library's class behind a rollback-able cache elsewhere."""
+    if supports_module(loaded.module) is None:
+        return CompactDecoder.from_module(loaded.module, vocab, capacity, precision, consume=True)
+    return Runner(loaded.module, vocab, capacity)
+
+
+def _twin(model: Model) -> Model:
+    if isinstance(model, CompactDecoder):
+        return model.first_layers(len(model.weights.layers))
+    return Runner(model.model, model.vocab, model.capacity)
+
+
+def _draft(
+    choice: str, target: Model, other: Loaded | None, vocab: int, precision: Precision
+) -> tuple[Model | None, str]:
+    """The draft model of this choice, and its name for the screen."""
+    if other is not None:
+        return _runner(other, vocab, min(target.capacity, other.context), precision), other.name
+    if not target.can_rollback or choice == "none":
+        return None, "none"
+    if choice == "self":
+        return _twin(target), "the target itself"
+    if choice == "shallow":
+        if not isinstance(target, CompactDecoder):
+            raise ValueError("--draft shallow needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here.")
+        layers = min(SHALLOW_LAYERS, len(target.weights.layers))
+        return target.first_layers(layers), f"its first {layers} layers (untrained)"
+    return None, "n-grams of the text"
+
+
+def _drafters(choice: str, draft: Model | None) -> dict[str, Drafter]:
+    """What the page offers, the default first: free n-grams chained with the model where there is one."""
+    if choice == "none":
+        return {}
+    if draft is None:
+        return {"ngram": NgramDrafter()}
+    if choice == "self":
+        return {"model": ModelDrafter(draft), "ngram": NgramDrafter()}
+    model = ModelDrafter(draft)
+    ngram = NgramDrafter()
+    return {"chain": ChainDrafter(ngram, model), "model": model, "ngram": ngram}
