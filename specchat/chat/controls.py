@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer
@@ -111,9 +111,11 @@ class Seal:
 class ControlCodec:
     """Encodes text whose own control tokens are known from where they stand, not from how they are spelt."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, extra: Iterable[int] = ()) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, extra: Collection[int] = ()) -> None:
         backend = backend_of(tokenizer)
         self.controls = control_tokens(tokenizer, extra)
+        limits = {tokenizer.bos_token_id, tokenizer.eos_token_id, *extra}
+        self._unknown = None if tokenizer.unk_token_id in limits else tokenizer.unk_token_id
         self._copy = Tokenizer.from_str(backend.to_str())
         self._copy.no_truncation()
         self._copy.no_padding()
@@ -138,6 +140,7 @@ class ControlCodec:
     def encode(self, sealed: str, seal: Seal, first: bool = True) -> list[int]:
         """Ids of a template's output in which the typed texts are sealed.
 
+        The unknown token stands for any character the vocabulary lacks, so it is no sign of a control string.
         `first=False` means that ids stand before this text, so that nothing is put in front of it (tokenizers
         of the SentencePiece kind put a space before the first word of a text).
         """
@@ -146,7 +149,7 @@ class ControlCodec:
         for id in self._raw(text if first else self._anchor + text):
             if id in self._real:
                 ids.append(self._real[id])
-            elif id in self.controls:
+            elif id in self.controls and id != self._unknown:
                 ids.extend(self._spelled_out(self.controls[id].content))
             elif id != self._anchor_id:
                 ids.append(id)

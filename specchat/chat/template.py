@@ -83,6 +83,7 @@ class ChatTemplate:
         bos = tokenizer.bos_token_id
         default = list(tokenizer("")["input_ids"])
         self._default_bos = bos if bos is not None and default[:1] == [bos] else None
+        self._gap = self._space_before_reply() if self._has_template else ""
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -137,6 +138,7 @@ class ChatTemplate:
         for turn in turns:
             if turn.ids is not None:
                 before, _, text = text.partition(turn.text)
+                before = before.removesuffix(self._gap)
                 ids += [*self._codec.encode(before, seal, first=not ids), *turn.ids]
         ids += self._codec.encode(text, seal, first=not ids)
         if self._default_bos is not None and self._default_bos not in ids:
@@ -166,6 +168,21 @@ class ChatTemplate:
                 return text, (FOLDED,), ()
             complaint = folded_complaint or complaint
         return _plain(turns, system), (REFUSED.format(complaint),), FALLBACK_STOPS
+
+    def _space_before_reply(self) -> str:
+        """White space that the template puts before a reply in the history, but not before one to be written.
+
+        Llama 2's puts a blank there. A reply repeated by its ids has what the model itself wrote instead.
+        """
+        mark = self._codec.seal().mark("r")
+        question, answer = _Turn("user", "x"), _Turn("assistant", mark)
+        asked, _ = self._apply([question])
+        answered, _ = self._apply([question, answer])
+        if asked is None or answered is None:
+            return ""
+        before = answered.partition(mark)[0]
+        gap = before.removeprefix(asked)
+        return gap if before.startswith(asked) and gap.isspace() else ""
 
     def _apply(self, turns: list[_Turn]) -> tuple[str | None, str]:
         conversation = [{"role": turn.role, "content": turn.text} for turn in turns]

@@ -14,8 +14,9 @@ from specchat.chat.stream import Detokeniser, OutOfStep, ReplyStream, StopString
 from specchat.decode.events import Round, Token
 from tests.chat import tok
 
-BYTES = tok.byte_level(extra=("<think>",))
+BYTES = tok.byte_level(extra=("<think>",))  # ids 0-255 are the bytes
 PIECES = tok.sentence_piece()
+OLD_PIECES = tok.sentence_piece(metaspace=False)
 WORDS = tok.word_piece()
 END = BYTES.convert_tokens_to_ids(tok.IM_END)
 START = BYTES.convert_tokens_to_ids(tok.IM_START)
@@ -28,13 +29,6 @@ def decode(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> str:
 def a_round(ids: list[int], index: int = 0) -> Round:
     tokens = tuple(Token(id, "accepted", 1.0, 1.0, place) for place, id in enumerate(ids))
     return Round(index, tokens, None, 8, len(ids), len(ids), "model", 1, 8, 0, 0, 0, 0, 0.0)
-
-
-def bytes_of(text: str) -> list[int]:
-    return [BYTES.convert_tokens_to_ids(symbol) for byte in text.encode() for symbol in [SYMBOL[byte]]]
-
-
-SYMBOL = [BYTES.convert_ids_to_tokens(id) for id in range(256)]
 
 
 @given(st.lists(st.integers(0, len(BYTES) + 2), max_size=40))
@@ -57,25 +51,15 @@ def test_no_space_and_no_last_word_is_lost_by_a_sentencepiece_tokenizer(metaspac
     assert text_of(tokenizer, behind_another_word) == decode(tokenizer, behind_another_word)
 
 
-OLD_PIECES = tok.sentence_piece(metaspace=False)
-
-
 @given(st.text(max_size=20))
 @pytest.mark.parametrize("text", ["👩‍👩‍👧‍👦", "日本語", "ภาษาไทย", "🎉", "é"])
 def test_a_character_is_shown_whole_at_its_last_byte_and_never_before(text: str, more: str) -> None:
     detokeniser, shown, sent = Detokeniser(BYTES), "", b""
     for byte in (text + more).encode():
-        shown += detokeniser.push(bytes_of_value(byte))
+        shown += detokeniser.push(byte)
         sent += bytes([byte])
         assert shown == sent.decode(errors="ignore"), "text must appear as soon as its last byte is there"
     assert detokeniser.flush() == ""
-
-
-def bytes_of_value(byte: int) -> int:
-    return BYTES.convert_tokens_to_ids(SYMBOL_OF_BYTE[byte])
-
-
-SYMBOL_OF_BYTE = SYMBOL
 
 
 def test_a_lone_invalid_byte_is_one_replacement_mark_at_once() -> None:
@@ -110,16 +94,16 @@ def test_control_tokens_and_unknown_ids_show_nothing_and_other_added_tokens_show
 def test_the_cost_of_a_token_does_not_grow_with_the_reply() -> None:
     def seconds(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> float:
         best = 9.0
-        for _ in range(3):
-            start = time.perf_counter()
+        for _ in range(5):
+            start = time.thread_time()
             text_of(tokenizer, ids)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
     word = PIECES.convert_tokens_to_ids("▁cat")
     for tokenizer, ids in ((BYTES, [0xF0, 0x9F, 0x8E, 0x89]), (PIECES, [word] * 4), (BYTES, [0xFF] * 4)):
         ratio = seconds(tokenizer, ids * 2000) / seconds(tokenizer, ids * 500)
-        assert ratio < 9, f"four times the tokens took {ratio:.1f} times as long (4 is linear, 16 quadratic)"
+        assert ratio < 10, f"four times the tokens took {ratio:.1f} times as long (4 is linear, 16 quadratic)"
 
 
 stops = st.lists(st.text(alphabet="ab\n", min_size=1, max_size=4), max_size=3)

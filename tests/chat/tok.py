@@ -39,7 +39,12 @@ GLUED = (
     "{% for message in messages %}{{ '<|im_start|>' if message['role'] != 'system' }}{{ message['content'] }}"
     "{% endfor %}<|im_end|>"
 )
-SPOKEN = "{% for message in messages %}{{ '[' + message['role'] + '] ' + message['content'] + '</s>' }}{% endfor %}"
+SPOKEN = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "{{ ' ' + message['content'] + ' </s>' }}{% else %}"
+    "{{ '[' + message['role'] + '] ' + message['content'] + ' [/' + message['role'] + ']' }}"
+    "{% endif %}{% endfor %}"
+)
 
 
 def byte_level(chat_template: str | None = CHATML, extra: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
