@@ -172,6 +172,13 @@ def noisy_copy(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTraine
     return twin
 
 
+def logits_of(model: PreTrainedModel, length: int = 24) -> torch.Tensor:
+    """Float32 logits [length, head rows] of one fixed text: equal for equal models."""
+    ids = (torch.arange(length)[None] * 37 + 11) % TINY_VOCAB
+    with torch.inference_mode():
+        return model(input_ids=ids).logits[0].float()
+
+
 def save_tiny(
     folder: Path | str,
     model: PreTrainedModel | None = None,
