@@ -143,7 +143,7 @@ class ChatTemplate:
         ids += self._codec.encode(text, seal, first=not ids)
         if self._default_bos is not None and self._default_bos not in ids:
             ids.insert(0, self._default_bos)
-        return _Draft(tuple(ids), notes, stops)
+        return _Draft(tuple(ids), tuple(map(seal.reveal, notes)), stops)
 
     def _own_ids(self, turn: Message) -> tuple[int, ...] | None:
         """Ids to repeat a reply with, end tokens off; None when they do not say exactly its text."""

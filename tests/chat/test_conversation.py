@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +70,7 @@ def test_a_reply_keeps_its_ids_unless_it_is_merged() -> None:
 @given(st.lists(messages, max_size=8))
 def test_normalised_turns_alternate_hold_text_and_stay_as_they_are(history: list[Message]) -> None:
     turns = normalise(history)
-    assert all(left.role != right.role for left, right in zip(turns, turns[1:], strict=False))
+    assert all(left.role != right.role for left, right in pairwise(turns))
     assert not any(is_blank(turn.content) for turn in turns)
     assert normalise(turns) == turns
 
