@@ -8,37 +8,44 @@ import sys
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
-from specchat.cli import add_pair_arguments, add_sampling_arguments, progress_on, settings_of
+from specchat.cli import add_pair_arguments, add_sampling_arguments, options_of, progress_on, settings_of, tee
 
 
 def main() -> int:
     """Parses, checks, serves until interrupted."""
-    parser = argparse.ArgumentParser(description="SpecChat: chat through speculative decoding, live in a browser tab.")
+    parser = argparse.ArgumentParser(
+        description="SpecChat: chat through speculative decoding, live in a browser tab."
+    )
     add_pair_arguments(parser)
     add_sampling_arguments(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
+    )
     parser.add_argument("--port", type=int, default=None, help="port (default: the first free one from 7860)")
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     args = parser.parse_args()
     try:
-        settings = settings_of(args, "")
+        settings, options = settings_of(args, "chain"), options_of(args)
     except ValueError as problem:
         parser.error(str(problem))
 
-    from specchat.pair import open_pair, options_of
+    from specchat.pair import Pair, Progress, open_pair
     from specchat.worker import Worker
 
     say = progress_on(sys.stderr)
-    options = options_of(args)
-    worker = Worker(lambda progress: open_pair(options, lambda message: (say(message), progress(message))[1]))
 
-    from specchat.ui import Options, build  # imports Gradio while the model is already loading
+    def load(progress: Progress) -> Pair:
+        pair = open_pair(options, tee(say, progress))
+        say("Ready to answer.")
+        return pair
 
-    page = build(worker, Options(settings))
+    worker = Worker(load)
+
+    from specchat.ui import build  # imports Gradio while the model is already loading
+
+    page = build(worker, settings)
     try:
-        page.blocks.launch(
-            server_name=args.host, server_port=args.port, inbrowser=args.open, **page.launch_kwargs
-        )
+        page.launch(args.host, args.port, args.open)
     except OSError as problem:
         print(f"specchat: the page could not be served ({problem}); choose another --port.", file=sys.stderr)
         return 1

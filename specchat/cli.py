@@ -12,10 +12,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import TextIO, cast, get_args
 
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
+from specchat.model.linear import Precision
+from specchat.pair import PairOptions
 
 Progress = Callable[[str], None]
 
@@ -24,7 +26,10 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """Which models, where, how precise."""
     pair = parser.add_argument_group("the pair")
     pair.add_argument(
-        "--target", "--model", default="builtin", help="hub id, local folder or GGUF file; default: the built-in model"
+        "--target",
+        "--model",
+        default="builtin",
+        help="hub id, local folder or GGUF file; default: the built-in model",
     )
     pair.add_argument(
         "--draft",
@@ -34,10 +39,18 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     )
     pair.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps …")
     pair.add_argument(
-        "--precision", default="auto", help="auto (float16 weights on a CPU, bfloat16 on a GPU), float32, float16, bfloat16, int8"
+        "--precision",
+        default="auto",
+        help="auto (float16 weights on a CPU, bfloat16 on a GPU), float32, float16, bfloat16, int8",
     )
-    pair.add_argument("--context", type=int, default=None, help="most tokens of a conversation (default: up to 8192)")
-    pair.add_argument("--cache-dir", default=None, help="where converted models lie (default: $SPECCHAT_CACHE or the user's cache)")
+    pair.add_argument(
+        "--context", type=int, default=None, help="most tokens of a conversation (default: up to 8192)"
+    )
+    pair.add_argument(
+        "--cache-dir",
+        default=None,
+        help="where converted models lie (default: $SPECCHAT_CACHE or the user's cache)",
+    )
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +61,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
         "--gamma", "--speculative-length", type=int, default=defaults.gamma,
         help=f"tokens proposed a round, 0 (off) to {MAX_GAMMA}",
     )  # fmt: skip
-    group.add_argument("--drafter", default=None, choices=["chain", "model", "ngram"], help="which drafter proposes")
+    group.add_argument(
+        "--drafter", default=None, choices=["chain", "model", "ngram"], help="which drafter proposes"
+    )
     group.add_argument("--max-new-tokens", type=int, default=defaults.max_new_tokens)
     for field in dataclasses.fields(Sampling):
         default = getattr(sampling, field.name)
@@ -62,18 +77,50 @@ def settings_of(args: argparse.Namespace, drafter: str) -> Settings:
     return Settings(args.gamma, sampling, args.drafter or drafter, args.max_new_tokens)
 
 
+def options_of(args: argparse.Namespace) -> PairOptions:
+    """The arguments of `cli.add_pair_arguments`; ValueError says what is wrong."""
+    if args.precision not in get_args(Precision):
+        raise ValueError(
+            f"--precision is {args.precision}; it must be one of {', '.join(get_args(Precision))}."
+        )
+    if args.context is not None and args.context < 16:
+        raise ValueError(f"--context is {args.context}; it must be 16 or more.")
+    return PairOptions(
+        args.target,
+        args.draft or "",
+        args.device,
+        cast(Precision, args.precision),
+        args.context,
+        args.cache_dir,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status. Anything expected to go wrong is one sentence on stderr."""
-    parser = argparse.ArgumentParser(prog="specchat", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="specchat", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     generate = commands.add_parser("generate", help="stream one reply and print its statistics")
     generate.add_argument("prompt", nargs="?", help="the message; - or nothing reads standard input")
     generate.add_argument("--system", default="", help="the system prompt (empty: the template's own)")
-    generate.add_argument("--stop", action="append", default=[], help="a stop string; may be given several times")
-    generate.add_argument("--json", action="store_true", help="print the whole record as JSON instead of text")
+    generate.add_argument(
+        "--stop", action="append", default=[], help="a stop string; may be given several times"
+    )
+    generate.add_argument(
+        "--json", action="store_true", help="print the whole record as JSON instead of text"
+    )
     add_pair_arguments(generate)
     add_sampling_arguments(generate)
     generate.set_defaults(run=_generate)
+    selfcheck = commands.add_parser(
+        "selfcheck", help="measure overhead, stop-and-continue cycles, long replies, start-up"
+    )
+    selfcheck.add_argument(
+        "what", nargs="*", choices=["overhead", "cycles", "length", "start", []], help="default: all"
+    )
+    add_pair_arguments(selfcheck)
+    selfcheck.set_defaults(run=_selfcheck)
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))
@@ -90,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _generate(args: argparse.Namespace) -> int:
     from specchat.chat.conversation import Message
-    from specchat.pair import open_pair, options_of
     from specchat.lab.record import record, stats_line
+    from specchat.pair import open_pair
     from specchat.worker import Event, Job, Live, Step, reply
 
     prompt = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
@@ -121,6 +168,24 @@ def _generate(args: argparse.Namespace) -> int:
     if done.finished.notice:
         print(f"specchat: {done.finished.notice}", file=sys.stderr)
     return 1 if done.finished.reason == "error" else 0
+
+
+def _selfcheck(args: argparse.Namespace) -> int:
+    from specchat.lab import selfcheck
+
+    what = args.what or ["overhead", "cycles", "length", "start"]
+    selfcheck.run(what, options_of(args), progress_on(sys.stderr), print)
+    return 0
+
+
+def tee(*listeners: Progress) -> Progress:
+    """One progress callback that tells several."""
+
+    def progress(message: str) -> None:
+        for listener in listeners:
+            listener(message)
+
+    return progress
 
 
 def progress_on(stream: TextIO) -> Progress:

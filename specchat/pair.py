@@ -5,11 +5,10 @@ The one place that puts the rooms together; the worker owns what it returns.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal
 
 import psutil
 import torch
@@ -50,17 +49,6 @@ class PairOptions:
     precision: Precision = "auto"
     context: int | None = None
     cache_dir: str | None = None
-
-
-def options_of(args: argparse.Namespace) -> PairOptions:
-    """The arguments of `cli.add_pair_arguments`; ValueError says what is wrong."""
-    if args.precision not in get_args(Precision):
-        raise ValueError(f"--precision is {args.precision}; it must be one of {', '.join(get_args(Precision))}.")
-    if args.context is not None and args.context < 16:
-        raise ValueError(f"--context is {args.context}; it must be 16 or more.")
-    return PairOptions(
-        args.target, args.draft or "", args.device, cast(Precision, args.precision), args.context, args.cache_dir
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +128,15 @@ class Pair:
     def warm_up(self, steps: int = 10) -> None:
         """One short plain reply and one speculative one, so that the first reply of a person is a warm one."""
         ids = self.tokenizer("The quick brown fox", add_special_tokens=False)["input_ids"]
-        for gamma in (2, 0):
+
+        def rounds(gamma: int) -> list[Round]:
             settings = Settings(gamma, Sampling(seed=0), self.default_drafter, steps)
-            rounds = [r for r in self.engine.generate(ids, lambda s=settings: s) if isinstance(r, Round)]
+            return [r for r in self.engine.generate(ids, lambda: settings) if isinstance(r, Round)]
+
+        rounds(2)
+        plain = rounds(0)
         # Medians over the later steps: the first ones still pay for buffers and threads.
-        later = [r.seconds for r in rounds[2:]] or [r.seconds for r in rounds]
+        later = [r.seconds for r in plain[2:]] or [r.seconds for r in plain]
         self.plain_step_s = statistics.median(later) if later else 0.0
         self.plain_step_source = f"measured at start ({len(later)} steps on a short text)"
 
@@ -176,7 +168,9 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
             fit.demand()
         notes += fit.notes
     if not loaded.rollback:
-        notes.append(f"Speculation is off: {loaded.name} cannot take back rejected tokens ({loaded.no_rollback}).")
+        notes.append(
+            f"Speculation is off: {loaded.name} cannot take back rejected tokens ({loaded.no_rollback})."
+        )
     vocab = loaded.vocab
     target = _runner(loaded, vocab, min(context, loaded.context), options.precision)
     draft, draft_name = _draft(choice, target, other, vocab, options.precision)
@@ -229,7 +223,9 @@ def _draft(
         return _twin(target), "the target itself"
     if choice == "shallow":
         if not isinstance(target, CompactDecoder):
-            raise ValueError("--draft shallow needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here.")
+            raise ValueError(
+                "--draft shallow needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here."
+            )
         layers = min(SHALLOW_LAYERS, len(target.weights.layers))
         return target.first_layers(layers), f"its first {layers} layers (untrained)"
     return None, "n-grams of the text"

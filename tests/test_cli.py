@@ -42,7 +42,9 @@ def test_json_gives_the_whole_record_and_its_numbers_agree(
     capsys: pytest.CaptureFixture[str], checkpoints: tuple[str, str]
 ) -> None:
     target, draft = checkpoints
-    status, out, _ = run(capsys, "--model", target, "--draft", draft, "--speculative-length", "3", "--seed", "3", "--json")
+    status, out, _ = run(
+        capsys, "--model", target, "--draft", draft, "--speculative-length", "3", "--seed", "3", "--json"
+    )
     record = json.loads(out)
     assert status == 0
     assert record["settings"]["gamma"] == 3
@@ -86,7 +88,9 @@ def test_bad_input_is_one_sentence_and_status_1(
     assert "Traceback" not in err
 
 
-def test_a_blank_prompt_asks_for_a_message(capsys: pytest.CaptureFixture[str], checkpoints: tuple[str, str]) -> None:
+def test_a_blank_prompt_asks_for_a_message(
+    capsys: pytest.CaptureFixture[str], checkpoints: tuple[str, str]
+) -> None:
     status = cli.main(["generate", "   ", "--target", checkpoints[0], "--context", "256"])
     assert status == 1
     assert "Type one first" in capsys.readouterr().err
@@ -110,7 +114,9 @@ def test_a_pair_that_does_not_fit_names_the_first_difference(
 ) -> None:
     from tests.tiny import TINY_VOCAB, tiny_tokenizer
 
-    other = save_tiny(tmp_path, tiny_model("llama", vocab=TINY_VOCAB + 1), tiny_tokenizer(extra_tokens=("<x>",)))
+    other = save_tiny(
+        tmp_path, tiny_model("llama", vocab=TINY_VOCAB + 1), tiny_tokenizer(extra_tokens=("<x>",))
+    )
     status, _, err = run(capsys, "--target", checkpoints[0], "--draft", str(other))
     assert status == 1
     assert "'<x>'" in err

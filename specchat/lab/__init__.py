@@ -1,0 +1,1 @@
+"""Measuring and explaining: what speculation gains here, why not, and what to set."""

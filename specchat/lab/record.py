@@ -49,7 +49,12 @@ def record(pair: Pair, job: Job, done: Done, rounds: Sequence[Round]) -> dict[st
         "version": RECORD_VERSION,
         "pair": {"target": pair.target_name, "draft": pair.draft_name, "device": str(pair.target.device)},
         "versions": {name: version(name) for name in ("torch", "transformers", "gradio")},
-        "hardware": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+        },
         "settings": dataclasses.asdict(job.live.get()),
         "system": job.system,
         "messages": [{"role": message.role, "content": message.content} for message in job.messages],
@@ -64,7 +69,9 @@ def record(pair: Pair, job: Job, done: Done, rounds: Sequence[Round]) -> dict[st
             "mean_accepted_length": stats.mean_accepted_length,
             "acceptance_rate": stats.acceptance_rate,
             "accepted_length_histogram": stats.histogram(),
-            "by_position": [dict(zip(("offered", "reached", "kept"), row, strict=True)) for row in stats.by_position()],
+            "by_position": [
+                dict(zip(("offered", "reached", "kept"), row, strict=True)) for row in stats.by_position()
+            ],
             "target_forwards": stats.target_forwards,
             "draft_forwards": stats.draft_forwards,
             "seconds": stats.time_split(),

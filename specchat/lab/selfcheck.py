@@ -1,16 +1,23 @@
-"""Three figures that a change must not spoil, measured on the loaded pair: `python -m specchat selfcheck`.
+"""Figures that a change must not spoil, measured on the loaded pair: `python -m specchat selfcheck`.
 
 overhead: plain decoding through the engine against a bare loop of the same forwards.
 cycles: stop and continue many times; threads, memory and speed must stay flat.
 length: a conversation of 2,000 tokens; how fast its last 100 are decoded against its first 100.
+start: seconds until the page is served and until it can answer, in a process of its own.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import psutil
 
@@ -18,12 +25,32 @@ from specchat.chat.conversation import Message
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling, probs, sample
-from specchat.pair import Pair
-from specchat.worker import Job, Live, Step, Worker
+from specchat.pair import Pair, PairOptions, Progress, open_pair
+from specchat.worker import Done, Job, Live, Step, Worker
 
 Say = Callable[[str], None]
 
 QUESTION = "Write a long story about a lighthouse keeper and the sea."
+
+
+def run(what: Sequence[str], options: PairOptions, progress: Progress, say: Say) -> None:
+    """The named checks in turn, each saying its figures."""
+    if set(what) & {"overhead", "length"}:
+        pair = open_pair(options, progress)
+        if "overhead" in what:
+            overhead(pair, say)
+        if "length" in what:
+            length(pair, say)
+        del pair
+    if "cycles" in what:
+        worker = Worker(lambda _: open_pair(options, progress))
+        if not worker.wait_ready(600):
+            raise RuntimeError(worker.status().message)
+        assert worker.pair is not None
+        cycles(worker, worker.pair.default_drafter, say)
+        worker.close()
+    if "start" in what:
+        start(options, say)
 
 
 def overhead(pair: Pair, say: Say, steps: int = 120) -> dict[str, float]:
@@ -59,7 +86,9 @@ def overhead(pair: Pair, say: Say, steps: int = 120) -> dict[str, float]:
     return result
 
 
-def cycles(worker: Worker, drafter: str, say: Say, count: int = 50, tokens: int = 6) -> dict[str, list[float]]:
+def cycles(
+    worker: Worker, drafter: str, say: Say, count: int = 50, tokens: int = 6
+) -> dict[str, list[float]]:
     """Starts a reply, stops it after a few tokens, continues in the next turn; every tenth cycle is reported."""
     process = psutil.Process()
     history: tuple[Message, ...] = ()
@@ -70,12 +99,16 @@ def cycles(worker: Worker, drafter: str, say: Say, count: int = 50, tokens: int 
         live = Live(Settings(4, Sampling(seed=cycle), drafter, 256))
         handle = worker.submit(Job((*history[-4:], Message("user", f"{QUESTION} Part {cycle}.")), live))
         seen = 0
+        done: Done | None = None
         for event in handle.events():
             if isinstance(event, Step):
                 seen += len(event.round.tokens)
                 if seen >= tokens:
                     handle.cancel()
-        history = (*handle.job.messages, Message("assistant", done.message.content)) if (done := event) else history
+            elif isinstance(event, Done):
+                done = event
+        assert done is not None
+        history = (*handle.job.messages, done.message)
         rss.append(process.memory_info().rss / 2**20)
         threads.append(float(threading.active_count()))
         speed.append(done.stats.tok_per_s)
@@ -94,11 +127,17 @@ def length(pair: Pair, say: Say, total: int = 2000, part: int = 100) -> dict[str
     result: dict[str, float] = {}
     for name, gamma in (("plain", 0), ("gamma 4", 4)):
         settings = Settings(gamma, Sampling(seed=1), pair.default_drafter, total - len(ids))
-        rounds = [r for r in engine.generate(ids, lambda s=settings: s) if isinstance(r, Round)]
+        rounds = [r for r in engine.generate(ids, partial(_same, settings)) if isinstance(r, Round)]
         first, last = _speed(rounds[1:], part), _speed(rounds[::-1], part)
         result[name] = last / first
-        say(f"length: {name}: first {part} tokens {first:.1f} tok/s, last {part} {last:.1f} tok/s, ratio {last / first:.2f}")
+        say(
+            f"length: {name}: first {part} tokens {first:.1f} tok/s, last {part} {last:.1f} tok/s, ratio {last / first:.2f}"
+        )
     return result
+
+
+def _same(settings: Settings) -> Settings:
+    return settings
 
 
 def _speed(rounds: list[Round], tokens: int) -> float:
@@ -110,3 +149,37 @@ def _speed(rounds: list[Round], tokens: int) -> float:
         if count >= tokens:
             break
     return count / seconds
+
+
+def start(options: PairOptions, say: Say, limit_s: float = 120) -> dict[str, float]:
+    """Starts app.py as a person would and times the page and readiness to answer from outside."""
+    app = Path(__file__).parents[2] / "app.py"
+    command = [sys.executable, str(app), "--target", options.target]
+    if options.draft:
+        command += ["--draft", options.draft]
+    began = time.perf_counter()
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=app.parent
+    )
+    result: dict[str, float] = {}
+    try:
+        assert child.stdout is not None
+        for line in child.stdout:
+            passed = time.perf_counter() - began
+            address = re.search(r"http://127\.0\.0\.1:\d+", line)
+            if address and "page_s" not in result:
+                urllib.request.urlopen(address.group(), timeout=limit_s).read()
+                result["page_s"] = time.perf_counter() - began
+            if "Ready to answer" in line:
+                result["ready_s"] = passed
+            if len(result) == 2 or passed > limit_s:
+                break
+    finally:
+        child.terminate()
+        child.wait(30)
+    if len(result) < 2:
+        raise RuntimeError(
+            f"The page did not come up within {limit_s:.0f} s; start app.py by hand to see why."
+        )
+    say(f"start: page served after {result['page_s']:.1f} s, able to answer after {result['ready_s']:.1f} s")
+    return result
