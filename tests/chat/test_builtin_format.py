@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
-import platformdirs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,20 +26,19 @@ from tests.chat.prompts import (
 )
 
 
-@cache
-def smollm2() -> tuple[PreTrainedTokenizerFast, ChatTemplate]:
-    found = sorted(platformdirs.user_cache_path("specchat").glob("SmolLM2*/tokenizer.json"))
-    if not found:
-        pytest.skip("the built-in target is not in the cache: start the app once to fetch it")
-    tokenizer = AutoTokenizer.from_pretrained(found[0].parent)
+@pytest.fixture(scope="module")
+def smollm2(builtin_folder: Path) -> tuple[PreTrainedTokenizerFast, ChatTemplate]:
+    tokenizer = AutoTokenizer.from_pretrained(builtin_folder)
     return tokenizer, ChatTemplate(tokenizer)
 
 
 @pytest.mark.builtin
 @given(talks, st.just("") | plain_text, spiteful)
 @settings(max_examples=60)
-def test_all_of_this_holds_for_the_built_in_target(messages: list[Message], system: str, typed: str) -> None:
-    tokenizer, template = smollm2()
+def test_all_of_this_holds_for_the_built_in_target(
+    smollm2: tuple[PreTrainedTokenizerFast, ChatTemplate], messages: list[Message], system: str, typed: str
+) -> None:
+    tokenizer, template = smollm2
     system = system if visible(system) else ""
     ids = template.encode(messages, system, ROOM).ids
     assert ids == whole(tokenizer, messages, system)
