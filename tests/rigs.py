@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from unittest import mock
 
 import torch
@@ -29,7 +30,7 @@ from specchat.decode.events import Finished, Round
 from specchat.decode.sampling import Sampling, verify
 from specchat.model.runner import Runner
 from tests.fakes import Script
-from tests.tiny import TINY_VOCAB, tiny_model
+from tests.tiny import TINY_VOCAB, Kind, noisy_copy, tiny_model
 
 GREEDY = Sampling(temperature=0.0)
 TIE = 1e-4
@@ -296,3 +297,17 @@ def exact_verdict(p: Tensor, q: Tensor | None, drafted: Sequence[int]) -> dict[t
 def runner(model: PreTrainedModel, capacity: int = 256, vocab: int = TINY_VOCAB) -> Runner:
     """A runner over the whole tokenizer's vocabulary."""
     return Runner(model, vocab, capacity)
+
+
+@cache
+def tiny(kind: Kind = "llama", seed: int = 0, attention: str = "sdpa") -> PreTrainedModel:
+    """A tiny model, built once: models are read only, every runner has its own cache."""
+    model = tiny_model(kind, seed)
+    model.set_attn_implementation(attention)
+    return model
+
+
+@cache
+def noisy(kind: Kind = "llama", noise: float = 0.05) -> PreTrainedModel:
+    """`tiny(kind)` with noise on its weights: a draft that is right about every other time."""
+    return noisy_copy(tiny(kind), noise)

@@ -152,7 +152,7 @@ def test_ids_without_a_logit_never_come_out() -> None:
 def test_logits_that_are_not_numbers_are_a_clear_error(bad: float, sampling: Sampling) -> None:
     logits = normal(4, 3, 6)
     logits[1, 2] = bad
-    with pytest.raises(BadLogits, match="not numbers.*float32"):
+    with pytest.raises(BadLogits, match=r"not numbers.*float32"):
         probs(logits, [1, 2], sampling)
 
 
