@@ -1,0 +1,106 @@
+"""What every tab of the page shares: the worker, the open sessions, the sentence that says how things stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+
+from specchat.chat.stream import text_of
+from specchat.decode.engine import Settings
+from specchat.ui.meter import Meter
+from specchat.ui.panels import Yardstick, live_panel, seconds
+from specchat.ui.session import Reply, Session, Sessions
+from specchat.worker import Live, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a page is built with besides its worker and settings."""
+
+    title: str = "SpecChat"
+    system: str = ""
+    stop_strings: tuple[str, ...] = ()
+
+
+class Desk:
+    """One page: reads the worker, never touches a model."""
+
+    def __init__(self, worker: Worker, settings: Settings, options: Options) -> None:
+        self.worker = worker
+        self.settings = settings
+        self.options = options
+        self.sessions = Sessions(lambda: Session(Live(settings), system=options.system))
+        self.spell = lru_cache(maxsize=8192)(self._spell)
+
+    def _spell(self, token: int) -> str:
+        """One id's text, for proposals that were never shown."""
+        pair = self.worker.pair
+        return text_of(pair.tokenizer, [token]) if pair is not None else ""
+
+    def panel(self, session: Session) -> str:
+        """The live panel for the session's last reply."""
+        pair = self.worker.pair
+        plain = Yardstick() if pair is None else Yardstick(pair.plain_step_s, pair.plain_step_source)
+        meter = session.turns[-1].reply.meter if session.turns else Meter()
+        return live_panel(meter, session.live.get().gamma, self.worker.memory(), plain)
+
+    def pair_line(self) -> str:
+        """Which two models are talking, and what was remarked when they were put together."""
+        pair = self.worker.pair
+        if pair is None:
+            return '<span class="sc-pair">&nbsp;</span>'
+        names = f"<b>{escape(pair.target_name)}</b>"
+        if pair.draft_name:
+            names += f' <span class="sc-with">with draft</span> <b>{escape(pair.draft_name)}</b>'
+        return f'<span class="sc-pair" title="{escape(" ".join(pair.notes))}">{names}</span>'
+
+    def status(self, session: Session) -> str:
+        """The status line: a state for the eye and a sentence for everybody."""
+        state, sentence = self._idle(session) if not session.busy else self._waiting(session.turns[-1].reply)
+        return status_line(state, sentence)
+
+    def _idle(self, session: Session) -> tuple[str, str]:
+        now = self.worker.status()
+        if now.state == "loading":
+            return "loading", f"Loading: {now.message} ({seconds(int(now.seconds))})"
+        if now.state == "failed":
+            return "failed", f"The models could not be loaded. {now.message}"
+        if session.editing is not None:
+            return "editing", "Editing: sending replaces this message and everything after it."
+        if now.state == "busy":
+            return "ready", "Ready. Another tab's reply is being written; yours would wait its turn."
+        if session.turns and session.turns[-1].reply.finished is not None:
+            return "ready", _afterwards(session.turns[-1].reply)
+        return "ready", "Ready"
+
+    def _waiting(self, reply: Reply) -> tuple[str, str]:
+        now = self.worker.status()
+        if now.state == "loading":
+            return "loading", f"Your message will be answered once the models are loaded. {now.message}"
+        if reply.ahead:
+            others = "1 reply is" if reply.ahead == 1 else f"{reply.ahead} replies are"
+            return "queued", f"Waiting behind another tab: {others} written first."
+        if reply.reading is None:
+            return "reading", "Starting"
+        if not reply.rounds:
+            return "reading", f"Reading the prompt: {reply.reading.prompt_tokens} tokens"
+        return "writing", "Writing"
+
+
+def _afterwards(reply: Reply) -> str:
+    assert reply.finished is not None
+    return {
+        "error": "The last reply failed. Ready for the next.",
+        "cancelled": "Stopped. What was written is kept.",
+        "length": "Ready. The reply ended at max tokens.",
+        "context": "Ready. The reply ended because the context is full.",
+    }.get(reply.finished.reason, "Ready")
+
+
+def status_line(state: str, sentence: str) -> str:
+    """The same element each time, so that a screen reader hears only what changed."""
+    return (
+        f'<div class="sc-status" data-state="{escape(state)}" role="status" aria-live="polite">'
+        f"<i></i><span>{escape(sentence)}</span></div>"
+    )

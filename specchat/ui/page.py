@@ -1,0 +1,124 @@
+"""The page: header, settings sidebar, tabs. `build` returns it with what `launch` has to be told."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read by Gradio when the first Blocks is made
+
+from collections.abc import Callable, Mapping  # noqa: E402
+from dataclasses import dataclass, replace  # noqa: E402
+from html import escape  # noqa: E402
+
+import gradio as gr  # noqa: E402
+
+from specchat.decode.engine import Settings  # noqa: E402
+from specchat.ui import sidebar, theme  # noqa: E402
+from specchat.ui.chat_tab import ChatTab, Updates  # noqa: E402
+from specchat.ui.desk import Desk, Options  # noqa: E402
+from specchat.ui.session import Session  # noqa: E402
+from specchat.ui.sidebar import Controls  # noqa: E402
+from specchat.worker import Worker  # noqa: E402
+
+IDLE_S = 2.0
+"""Seconds between two looks at the worker while nothing is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page and what Gradio's `launch` has to be told about it."""
+
+    blocks: gr.Blocks
+    launch_kwargs: Mapping[str, object]
+    desk: Desk
+
+    def launch(self, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> None:
+        """Serves until interrupted. Raises OSError when the port is taken."""
+        self.blocks.launch(server_name=host, server_port=port, inbrowser=open_browser, **self.launch_kwargs)
+
+    def start(self, port: int | None = None) -> str:
+        """Serves from a background thread, on this machine only; returns the address. `blocks.close()` ends it."""
+        _, url, _ = self.blocks.launch(
+            server_port=port, prevent_thread_lock=True, quiet=True, **self.launch_kwargs
+        )
+        return str(url)
+
+
+def build(worker: Worker, settings: Settings | None = None, options: Options | None = None) -> Page:
+    """The page over a worker that may still be loading.
+
+    settings: what every new tab begins with. Import this module before gradio, or set
+    GRADIO_ANALYTICS_ENABLED=False yourself.
+    """
+    options = options or Options()
+    desk = Desk(worker, settings or Settings(), options)
+    with gr.Blocks(title=options.title, analytics_enabled=False, fill_width=True) as blocks:
+        with gr.Sidebar(open=True, width=300, elem_id="sc-settings"):
+            controls = sidebar.build(desk.settings, options.system)
+        header = gr.HTML(
+            _header(options.title, desk.pair_line()),
+            js_on_load=None,
+            apply_default_css=False,
+            elem_id="sc-header",
+        )
+        chat = ChatTab(desk)
+        chat.wire()
+        _wire_settings(desk, controls)
+        _wire_idle(blocks, desk, chat, header, controls.drafter)
+        blocks.unload(_closer(desk))
+    blocks.queue(default_concurrency_limit=None, api_open=False)
+    return Page(blocks, theme.launch_kwargs(), desk)
+
+
+def _header(title: str, pair_line: str) -> str:
+    logo = (theme.ASSETS / "logo.svg").read_text(encoding="utf-8")
+    return f'<header class="sc-head">{logo}<h1>{escape(title)}</h1>{pair_line}</header>'
+
+
+def _closer(desk: Desk) -> Callable[[gr.Request], None]:
+    def close(request: gr.Request) -> None:
+        desk.sessions.close(request.session_hash)
+
+    return close
+
+
+def _wire_settings(desk: Desk, controls: Controls) -> None:
+    """Every change of a control becomes the session's settings at once; the engine reads them each round."""
+
+    def apply(*values: object, request: gr.Request) -> None:
+        session = desk.sessions.of(request.session_hash)
+        now, session.system = sidebar.read(values)
+        session.live.set(now)
+
+    gr.on(
+        [control.change for control in controls.all()], apply, inputs=controls.all(), outputs=None,
+        queue=False, show_progress="hidden", trigger_mode="always_last", api_visibility="private",
+    )  # fmt: skip
+
+
+def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, drafter: gr.Dropdown) -> None:
+    """Every two seconds: is the pair loaded, who is being served, how full is the memory."""
+
+    def look(request: gr.Request) -> Updates:
+        session = desk.sessions.of(request.session_hash)
+        updates = chat.idle(session)
+        pair = desk.worker.pair
+        if pair is not None and session.knows_pair != id(pair):
+            session.knows_pair = id(pair)
+            updates[header] = _header(desk.options.title, desk.pair_line())
+            updates[drafter] = _drafters(session, pair.drafters)
+        return updates or {header: gr.skip()}
+
+    outputs = [*chat.idle_outputs, header, drafter]
+    quiet = {"outputs": outputs, "show_progress": "hidden", "queue": False, "api_visibility": "private"}
+    gr.Timer(IDLE_S).tick(look, **quiet)
+    blocks.load(look, **quiet)
+
+
+def _drafters(session: Session, names: tuple[str, ...]) -> object:
+    """The dropdown with what this pair has; a choice it does not have becomes its first."""
+    now = session.live.get()
+    if names and now.drafter not in names:
+        session.live.set(replace(now, drafter=names[0]))
+    choices = sidebar.drafter_choices(names or (now.drafter,))
+    return gr.update(choices=choices, value=session.live.get().drafter, interactive=len(names) > 1)

@@ -1,0 +1,51 @@
+"""From the worker's events to updates of the page: at most 20 a second, fewer when they cost much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from specchat.worker import Done, Event, Handle
+
+FASTEST_S = 0.05
+"""Shortest time between two updates."""
+
+SLOWEST_S = 1.0
+"""Longest time between two updates, however much one costs."""
+
+SHARE = 8
+"""An update that took t seconds to make and send is followed by a pause of at least (SHARE - 1) · t."""
+
+HEARTBEAT_S = 0.5
+"""Updates without news come this often: only at an update can the server notice that the tab is gone."""
+
+
+class Pace:
+    """Spaces updates so that showing a reply takes a bounded share of the time, whatever its length."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter() - FASTEST_S
+
+    def wait(self) -> None:
+        """Call when the update before has been taken; returns when the next one may be made."""
+        now = time.perf_counter()
+        cost = now - self._last
+        pause = min(max(FASTEST_S, SHARE * cost), SLOWEST_S) - cost
+        if pause > 0:
+            time.sleep(pause)
+
+    def start(self) -> None:
+        """Call when an update begins to be made."""
+        self._last = time.perf_counter()
+
+
+def batches(handle: Handle) -> Iterator[list[Event]]:
+    """Everything that has arrived, again and again, until Done is among it; [] when nothing came for a while."""
+    pace = Pace()
+    for event in handle.events(HEARTBEAT_S):
+        pace.start()
+        batch = [] if event is None else [event, *handle.drain()]
+        yield batch
+        if batch and isinstance(batch[-1], Done):
+            return
+        pace.wait()

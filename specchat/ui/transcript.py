@@ -1,0 +1,140 @@
+"""The conversation as HTML: what was said, and the line of numbers kept under every reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from specchat.decode.events import Reason
+from specchat.ui.lens import Lens
+from specchat.ui.markdown import render
+from specchat.ui.panels import percent, seconds
+from specchat.ui.session import Reply, Turn
+
+ENDED: dict[Reason, str] = {
+    "eos": "finished",
+    "stop": "ended at a stop string",
+    "length": "stopped at max tokens",
+    "context": "stopped: the context is full",
+    "cancelled": "stopped",
+    "error": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A prompt to begin with. kind: what it is an example of."""
+
+    kind: str
+    text: str
+
+
+EXAMPLES = (
+    Example("Code", "Write a Python function that counts how often each word occurs in a text."),
+    Example("List", "List ten fruits, one a line, each with its colour."),
+    Example(
+        "Translation", "Translate into French: The train to the mountains leaves at nine in the morning."
+    ),
+    Example("Story", "Tell a short story about a lighthouse keeper and a storm."),
+)
+
+
+def empty(examples: Sequence[Example] = EXAMPLES) -> str:
+    """What a conversation shows before its first message."""
+    buttons = "".join(
+        f'<button type="button" class="sc-example" data-act="example" data-n="{n}">'
+        f"<b>{escape(example.kind)}</b><span>{escape(example.text)}</span></button>"
+        for n, example in enumerate(examples)
+    )
+    return (
+        '<div class="sc-empty"><h2>Ask something</h2>'
+        "<p>A small draft model guesses ahead, the target model checks the guesses in one go. "
+        "The text is the target's; the panel shows what the guessing saves.</p>"
+        f'<div class="sc-examples">{buttons}</div></div>'
+    )
+
+
+Spell = Callable[[int], str]
+
+
+def settled(
+    turns: Sequence[Turn], lens: bool = False, spell: Spell | None = None, editing: int | None = None
+) -> str:
+    """Every turn; of a reply still being written only the question. lens: tokens instead of text.
+
+    spell: id → text, to show in the lens what was turned down too.
+    """
+    if not turns:
+        return empty()
+    return "".join(_turn(n, turn, lens, spell, n == editing) for n, turn in enumerate(turns))
+
+
+def _turn(n: int, turn: Turn, lens: bool, spell: Spell | None, editing: bool) -> str:
+    mark = " sc-editing" if editing else ""
+    user = (
+        f'<div class="sc-user{mark}" data-testid="user"><h3 class="sc-sr">You</h3>'
+        f'<div class="sc-said">{escape(turn.user)}</div>'
+        f'<button type="button" class="sc-edit" data-act="edit" data-n="{n}" aria-label="Edit this message">Edit</button>'
+        "</div>"
+    )
+    return user + (reply(turn.reply, lens, spell) if turn.reply.done else "")
+
+
+def reply(answer: Reply, lens: bool, spell: Spell | None) -> str:
+    """A finished reply: its text or tokens, what went wrong if anything did, and its numbers."""
+    if lens and answer.pieces:
+        tokens = Lens(spell)
+        tokens.update(answer)
+        body = f'<div class="sc-lens">{tokens.html}</div>'
+    else:
+        body = f'<div class="sc-text">{render(answer.text)}</div>' if answer.text else ""
+    return f"{OPENING}{body}{_notice(answer)}{stats_line(answer)}</div>"
+
+
+OPENING = '<div class="sc-bot" data-testid="bot"><h3 class="sc-sr">Reply</h3>'
+"""How a reply begins, finished or not."""
+
+
+def _notice(answer: Reply) -> str:
+    finished = answer.finished
+    assert finished is not None
+    if finished.reason == "error":
+        sentence = finished.notice or "The reply could not be written."
+        return (
+            f'<p class="sc-error" role="alert"><b>This reply failed.</b> {escape(sentence)} '
+            "The conversation is kept; send again or press Retry.</p>"
+        )
+    notes = [note for note in (*(answer.reading.notes if answer.reading else ()), finished.notice) if note]
+    if finished.reason == "cancelled" and not answer.text:
+        notes.append("Stopped before the first word.")
+    return "".join(f'<p class="sc-note">{escape(note)}</p>' for note in notes)
+
+
+def stats_line(answer: Reply) -> str:
+    """tokens · seconds · tok/s · first token · tokens/round · acceptance · prompt · how it ended."""
+    finished, stats = answer.finished, answer.meter.stats
+    if finished is None:
+        return ""
+    parts: list[tuple[str, str]] = []
+    if stats.emitted:
+        parts += [
+            (f"{stats.emitted} tokens", "Tokens of this reply, its end token included."),
+            (seconds(finished.seconds), "From the request to the end of the last round."),
+            (f"{stats.tok_per_s:.1f} tok/s", "Tokens after the first round over the seconds after it."),
+            (
+                f"first token {seconds(stats.first_token_s)}",
+                "From the request to the end of the first round.",
+            ),
+            (f"{stats.tokens_per_round:.2f} tokens/round", "Emitted tokens over rounds, 1 to γ+1."),
+        ]
+        rate = f"{percent(stats.acceptance_rate)} accepted" if stats.drafted else "nothing drafted"
+        parts.append((rate, "Accepted proposals over the proposals that the target judged."))
+    if stats.prefill is not None:
+        read = f"prompt {stats.prefill.read} read, {stats.prefill.reused} reused"
+        parts.append((read, "Prompt tokens newly read, and those found in the cache."))
+    parts.append((ENDED[finished.reason], "How the reply ended."))
+    cells = '<span class="sc-dot"> · </span>'.join(
+        f'<span title="{tip}">{escape(text)}</span>' for text, tip in parts
+    )
+    return f'<p class="sc-stats" data-testid="stats">{cells}</p>'
