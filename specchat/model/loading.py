@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.utils import logging as transformers_logging
 
@@ -104,7 +110,7 @@ def load_model(
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in module.parameters()),
         eos_ids=end_ids(checkpoint, tokenizer, vocab),
         vocab=vocab,
-        context=context_of(module),
+        context=context_of(module.config),
         no_rollback=why_no_rollback(module),
     )
 
@@ -224,9 +230,9 @@ def end_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase, vocab: i
     return frozenset(index for index in ids if isinstance(index, int) and 0 <= index < vocab)
 
 
-def context_of(module: PreTrainedModel) -> int:
+def context_of(config: PretrainedConfig) -> int:
     """How many positions the model was made for (UNBOUNDED if it states none)."""
-    text = module.config.get_text_config(decoder=True)
+    text = config.get_text_config(decoder=True)
     stated = [getattr(text, name, None) for name in _POSITIONS]
     return min((value for value in stated if isinstance(value, int) and value > 0), default=UNBOUNDED)
 

@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from specchat.model.checkpoint import inspect_folder
 from specchat.model.errors import BadCheckpoint, NotEnoughMemory, PairMismatch
-from specchat.model.loading import Loaded, pick_device, pick_dtype
+from specchat.model.loading import Loaded, context_of, pick_device, pick_dtype
 from specchat.model.memory import cache_bytes, count_weights, free_memory, gigabytes
 from specchat.model.sources import hub_config, kind_of, resolve
 
@@ -136,6 +136,8 @@ def plan(
 ) -> MemoryPlan:
     """Memory both models would take, from their configurations alone (no weights are read or fetched).
 
+    context: positions to hold (a model made for fewer holds fewer). Caches are counted in the weights' type.
+
     A GGUF file or the built-in model that has not been converted yet is converted first. `draft` None (or a source
     that is no second model) counts nothing. Raises a ModelError if a source cannot be found or read.
     """
@@ -162,7 +164,8 @@ def _size(source: str, context: int, dtype: torch.dtype, cache_dir: Path | str |
         inspect_folder(folder)
     try:
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-        return count_weights(config) * dtype.itemsize, cache_bytes(config, context, dtype)
+        held = min(context, context_of(config))
+        return count_weights(config) * dtype.itemsize, cache_bytes(config, held, dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise BadCheckpoint(
             f"The configuration of {source} describes no model that can be built ({error})."

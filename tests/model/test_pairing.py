@@ -142,6 +142,12 @@ def test_the_plan_is_what_the_models_take(
     found.demand()
 
 
+def test_no_cache_is_planned_beyond_the_positions_a_model_has(tmp_path: Path) -> None:
+    folder = str(save_tiny(tmp_path / "m", tiny_model("gpt2", n_positions=32)))
+    large, small = (plan(folder, context=context, device="cpu").cache_bytes for context in (8192, 32))
+    assert large == small == 2 * 2 * 64 * 32 * 4  # keys and values, layers, width, positions, bytes
+
+
 def test_a_pair_that_does_not_fit_is_refused_with_the_sums(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
