@@ -1,0 +1,235 @@
+"""A decoder of our own for the Llama, SmolLM, Mistral and Qwen families: few operations, no repeated keys.
+
+At 135 million weights the library's module spends as long on its own bookkeeping as on arithmetic. This one reads
+merged matrices, writes keys and values into one buffer allocated up front, and takes positions from the length of
+`ids`, so that forgetting is shortening a list. It is checked against the library's module logit by logit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from specchat.model.compact_weights import Layer, Weights, supports, supports_module, take
+from specchat.model.errors import ContextFull, IdOutOfRange
+from specchat.model.linear import Precision, choose
+
+__all__ = ["CompactDecoder", "supports", "supports_module"]
+
+READ_CHUNK = 256
+"""Rows of a prompt per pass: large enough for full speed, small enough for the mask and the MLP's rows to stay small."""
+
+
+class CompactDecoder:
+    """The `Forward` of the algorithm. One conversation's cache, batch of one.
+
+    Rows of a padded head beyond vocab are cut, entries that a shorter head lacks are -inf. `ids` grows only
+    after a forward has succeeded; what a failed one wrote lies beyond them and is overwritten.
+    """
+
+    can_rollback = True
+
+    def __init__(self, weights: Weights, vocab: int, capacity: int, name: str, note: str = "") -> None:
+        self.weights = weights
+        self.vocab = vocab
+        self.capacity = capacity
+        self.name = name
+        """How matrices are multiplied, for people."""
+        self.note = note
+        """Why that is not what was asked for; empty if it is."""
+        self.ids: list[int] = []
+        self.keep_hidden = False
+        self.hidden: Tensor | None = None
+        self.device = weights.table.device
+        self.weight_bytes = weights.nbytes
+        """Bytes of the weights this decoder brought along (0 for one that shares another's)."""
+        # empty, not zeros: pages are taken from the system only when they are written.
+        shape = (len(weights.layers), 2, weights.kv_heads, capacity, weights.head_dim)
+        self._cache = torch.empty(shape, dtype=weights.dtype, device=self.device)
+        self._columns = torch.arange(capacity, device=self.device)
+        self._turns = _turns(weights, capacity)
+
+    @classmethod
+    def from_module(
+        cls,
+        module: PreTrainedModel,
+        vocab: int,
+        capacity: int,
+        precision: Precision = "auto",
+        consume: bool = False,
+    ) -> CompactDecoder:
+        """Builds one from a loaded module; raises ValueError with the reason if it is of another kind.
+
+        consume=True empties the module's matrices while packing them (see `compact_weights.take`).
+        """
+        reason = supports_module(module)
+        if reason is not None:
+            raise ValueError(f"This model needs its library class: {reason}.")
+        parameter = module.model.embed_tokens.weight
+        how = choose(precision, parameter.device, parameter.dtype)
+        return cls(take(module, vocab, how, consume), vocab, capacity, how.name, how.note)
+
+    def first_layers(self, count: int) -> CompactDecoder:
+        """A shallow copy as a draft: embedding, first `count` blocks, final norm and head, all shared; own cache."""
+        if not 1 <= count <= len(self.weights.layers):
+            raise ValueError(
+                f"This model has {len(self.weights.layers)} layers; {count} of them cannot be used."
+            )
+        shallow = replace(self.weights, layers=self.weights.layers[:count], nbytes=0)
+        return CompactDecoder(shallow, self.vocab, self.capacity, self.name, self.note)
+
+    # -- what the engine calls --------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def forward(self, ids: Sequence[int]) -> Tensor:
+        """Appends ids; float32 logits [len(ids), vocab]. Raises IdOutOfRange or ContextFull before any work."""
+        self._check(ids)
+        hidden = self._run(ids)
+        logits = self._logits(hidden)
+        self._done(ids, hidden)
+        return logits
+
+    @torch.inference_mode()
+    def read(self, ids: Sequence[int]) -> None:
+        """Appends ids in chunks, without the head. With keep_hidden, `hidden` covers all of them."""
+        self._check(ids)
+        kept: list[Tensor] = []
+        for at in range(0, len(ids), READ_CHUNK):
+            chunk = ids[at : at + READ_CHUNK]
+            hidden = self._run(chunk)
+            if self.keep_hidden:
+                kept.append(self._normed(hidden))
+            self._done(chunk, None)
+        self.hidden = torch.cat(kept) if kept else None
+
+    def rollback(self, n: int) -> None:
+        """Forgets the last n ids."""
+        assert 0 <= n <= len(self.ids), "a rollback never reaches behind the start"
+        if n:
+            del self.ids[-n:]
+
+    def reset(self) -> None:
+        """Forgets everything; the buffer stays."""
+        self.ids = []
+        self.hidden = None
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values at full length (a CPU commits them only as they are used)."""
+        return self._cache.numel() * self._cache.element_size()
+
+    # -- one pass ---------------------------------------------------------------------------------
+
+    def _run(self, ids: Sequence[int]) -> Tensor:
+        """Hidden states [n, d] before the final norm; writes positions len(self.ids)… of the cache."""
+        w = self.weights
+        start, n = len(self.ids), len(ids)
+        x = w.table[torch.tensor(ids, device=self.device)].to(w.dtype)
+        turns = self._turns[start : start + n]
+        masks: dict[int | None, tuple[int, Tensor | None]] = {}
+        for layer, cache in zip(w.layers, self._cache, strict=True):
+            if layer.window not in masks:
+                masks[layer.window] = self._visible(start, n, layer.window)
+            first, mask = masks[layer.window]
+            qkv = layer.qkv(_rms(x, layer.norm, w.eps)).view(n, -1, w.head_dim)
+            x += layer.out(self._attend(qkv, layer, cache, turns, start, first, mask))
+            gate, up = layer.gate_up(_rms(x, layer.mlp_norm, w.eps)).chunk(2, dim=-1)
+            x += layer.down(F.silu(gate).mul_(up))
+        return x
+
+    def _attend(
+        self,
+        qkv: Tensor,
+        layer: Layer,
+        cache: Tensor,
+        turns: Tensor,
+        start: int,
+        first: int,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """qkv [n, heads + 2·kv_heads, head_dim], cache [2, kv_heads, capacity, head_dim] -> [n, heads·head_dim].
+
+        Queries that share a key head become rows of one product, so keys are read once and never repeated.
+        """
+        w = self.weights
+        n, both = qkv.shape[0], w.heads + w.kv_heads
+        qk = qkv[:, :both]
+        if layer.qk_norm is not None:
+            qk = F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm
+        if layer.rotary:
+            qk = _rotate(qk, turns)
+        end = start + n
+        cache[0, :, start:end] = qk[:, w.heads :].transpose(0, 1)
+        cache[1, :, start:end] = qkv[:, both:].transpose(0, 1)
+        group = w.heads // w.kv_heads
+        q = qk[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
+        q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
+        keys, values = cache[:, None, :, first:end]
+        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
+
+    def _visible(self, start: int, n: int, window: int | None) -> tuple[int, Tensor | None]:
+        """The first cached position any of n rows sees, and the mask [n·group, columns] (None: all see all)."""
+        first = 0 if window is None else max(0, start - window + 1)
+        if n == 1:
+            return first, None
+        rows = torch.arange(start, start + n, device=self.device)[:, None]
+        columns = self._columns[first : start + n]
+        hidden = columns > rows
+        if window is not None:
+            hidden |= columns <= rows - window
+        mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=self.device)
+        mask.masked_fill_(hidden, float("-inf"))
+        return first, mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        return _rms(hidden, self.weights.norm, self.weights.eps)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """float32 [n, vocab] from hidden states before the final norm."""
+        logits = self.weights.head(self._normed(hidden)).float()
+        missing = self.vocab - self.weights.head_rows
+        return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits
+
+    def _done(self, ids: Sequence[int], hidden: Tensor | None) -> None:
+        if self.device.type == "cuda":
+            # So that a forward's time is its own; the sampling that follows waits for it anyway.
+            torch.cuda.current_stream(self.device).synchronize()
+        self.hidden = self._normed(hidden) if self.keep_hidden and hidden is not None else None
+        self.ids.extend(ids)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if not ids:
+            raise ValueError("A forward needs at least one id.")
+        if len(self.ids) + len(ids) > self.capacity:
+            raise ContextFull(
+                f"The context holds {self.capacity} tokens; {len(self.ids)} are in use and {len(ids)} more were asked for."
+            )
+        rows = self.weights.table.shape[0]
+        worst = min(ids) if min(ids) < 0 else max(ids)
+        if not 0 <= worst < rows:
+            raise IdOutOfRange(f"Token id {worst} is outside the model's table of {rows}.")
+
+
+def _rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def _turns(weights: Weights, capacity: int) -> Tensor:
+    """Rotations of every position as complex numbers [capacity, 1, head_dim / 2] (frequencies in float32, as trained)."""
+    angles = torch.arange(capacity, device=weights.frequencies.device).float()[:, None] * weights.frequencies
+    return torch.polar(torch.full_like(angles, weights.rotary_scale), angles)[:, None]
+
+
+def _rotate(qk: Tensor, turns: Tensor) -> Tensor:
+    """Turns the pairs (i, i + head_dim/2) of each head [n, heads, head_dim] by their position.
+
+    The result holds each pair side by side. Queries and keys are ordered alike, so their products are unchanged.
+    """
+    real, imaginary = qk.float().chunk(2, dim=-1)
+    return torch.view_as_real(torch.complex(real, imaginary) * turns).flatten(-2).to(qk.dtype)
