@@ -194,9 +194,9 @@ class Runner:
             raise ContextFull(
                 f"The context holds {self.capacity} tokens; {len(self.ids)} are in use and {len(ids)} more were asked for."
             )
-        worst = max(ids)
-        if worst >= self.rows or min(ids) < 0:
-            raise IdOutOfRange(f"Token id {worst} is outside the model's table of {self.rows}.")
+        for stray in (min(ids), max(ids)):
+            if not 0 <= stray < self.rows:
+                raise IdOutOfRange(f"Token id {stray} is outside the model's table of {self.rows}.")
 
     def _restore(self) -> None:
         if self._buffer is None:
