@@ -80,37 +80,57 @@ def collect(
     each: Callable[[list[int]], None] = lambda committed: None,
 ) -> Reply:
     """Runs a request; at every round checks the cache invariant and calls `each` with the committed ids."""
-    read = settings if callable(settings) else lambda: settings
     committed, rounds = list(prompt), []
+    current = Settings()
+
+    def read() -> Settings:
+        nonlocal current
+        current = settings() if callable(settings) else settings
+        return current
+
     for event in engine.generate(prompt, read, stop, cancelled):
         if isinstance(event, Finished):
-            check_caches(engine, committed)
+            check_caches(engine, committed, current, interrupted=event.reason == "error")
             check_rounds(rounds, event)
             return Reply(committed[len(prompt) :], rounds, event)
         rounds.append(event)
         committed.extend(token.id for token in event.tokens)
-        check_caches(engine, committed)
+        check_caches(engine, committed, current)
         each(committed)
     raise AssertionError("a request ended without Finished")
 
 
-def drafts_of(engine: Engine) -> list[ModelDrafter]:
-    """The model drafters, also those inside a chain."""
+def drafts_of(engine: Engine, settings: Settings | None = None) -> list[ModelDrafter]:
+    """The model drafters, also those inside a chain; with settings, only those that they put to use."""
+    named = engine.drafters
+    if settings is not None:
+        named = (
+            {settings.drafter: named[settings.drafter]}
+            if settings.gamma and settings.drafter in named
+            else {}
+        )
     links = [
         link
-        for drafter in engine.drafters.values()
+        for drafter in named.values()
         for link in (drafter.links if isinstance(drafter, ChainDrafter) else [drafter])
     ]
     return [link for link in links if isinstance(link, ModelDrafter)]
 
 
-def check_caches(engine: Engine, committed: list[int]) -> None:
-    """cached = committed - pending, pending ≥ 1, for target and draft."""
-    for model in (engine.target, *(drafter.model for drafter in drafts_of(engine))):
-        assert len(model.ids) < max(1, len(committed)), (
-            "nothing is pending: the next round has nothing to feed"
-        )
+def check_caches(
+    engine: Engine, committed: list[int], settings: Settings | None = None, interrupted: bool = False
+) -> None:
+    """cached = committed - pending, for target and draft; pending ≥ 1 between rounds.
+
+    An interrupted draft may hold the whole text: nothing but committed ids, and `start` comes before its next
+    use. So it does before that of a draft that these settings do not use: what it holds is its own affair.
+    """
+    for model in (engine.target, *(drafter.model for drafter in drafts_of(engine, settings))):
         assert model.ids == committed[: len(model.ids)], "a cache holds ids that are not the committed text"
+        if model is engine.target or not interrupted:
+            assert len(model.ids) < max(1, len(committed)), (
+                "nothing is pending: the next round has nothing to feed"
+            )
 
 
 def check_rounds(rounds: Sequence[Round], finished: Finished) -> None:
