@@ -321,9 +321,13 @@ def runner(model: PreTrainedModel, capacity: int = 256, vocab: int = TINY_VOCAB)
 
 @cache
 def tiny(kind: Kind = "llama", seed: int = 0, attention: str = "sdpa") -> PreTrainedModel:
-    """A tiny model, built once: models are read only, every runner has its own cache."""
+    """A tiny model, built once: models are read only, every runner has its own cache.
+
+    attention "sdpa": as far as the class has it (Gemma 2 does not).
+    """
     model = tiny_model(kind, seed)
-    model.set_attn_implementation(attention)
+    if attention != "sdpa" or model._supports_sdpa:
+        model.set_attn_implementation(attention)
     return model
 
 
