@@ -156,7 +156,8 @@ class ModelDrafter:
             self.model.read(feed[:-1])
             feed = feed[-1:]
         while len(ids) < n:
-            logits = self.model.forward(feed)[-1:]
+            # Onto the target's device, where the generator draws and the verdict falls.
+            logits = self.model.forward(feed)[-1:].to(rng.device)
             row = probs(logits, self.committed + ids, sampling)
             ids.append(sample(row[0], rng))
             rows.append(row)
