@@ -15,7 +15,7 @@ from specchat.decode.drafters import (
 )
 from specchat.decode.sampling import Sampling, probs
 from tests.fakes import Forced, Script, Watched, arbitrary
-from tests.rigs import GREEDY
+from tests.oracle import GREEDY
 
 RNG = torch.Generator().manual_seed(0)
 

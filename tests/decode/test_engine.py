@@ -11,18 +11,8 @@ from specchat.decode.engine import MAX_GAMMA, Engine, Settings
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
 from tests.fakes import Forced, Script, Watched, arbitrary, writes
-from tests.rigs import (
-    GREEDY,
-    Reference,
-    collect,
-    drafts_of,
-    engine_of,
-    full_logits,
-    noisy,
-    reference,
-    runner,
-    tiny,
-)
+from tests.oracle import GREEDY, Reference, full_logits, reference
+from tests.rigs import collect, drafts_of, engine_of, noisy, runner, tiny
 from tests.tiny import tiny_model
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6]

@@ -9,7 +9,8 @@ import pytest
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.stats import Stats
 from tests.fakes import Forced, Script, Watched, arbitrary, writes
-from tests.rigs import GREEDY, Reply, collect, engine_of, reference, runner, tiny
+from tests.oracle import GREEDY, reference
+from tests.rigs import Reply, collect, engine_of, runner, tiny
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6]
 GAMMAS = (0, 1, 3, 5, 8, 16)

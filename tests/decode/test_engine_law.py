@@ -17,7 +17,8 @@ import torch
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.sampling import Sampling
 from tests.fakes import Script, arbitrary
-from tests.rigs import check_law, collect, engine_of, full_logits, law_of_text, runner, small_model
+from tests.oracle import check_law, full_logits, law_of_text
+from tests.rigs import collect, engine_of, runner, small_model
 from tests.tiny import noisy_copy
 
 PROMPT = (0, 1, 2, 0, 1)

@@ -12,7 +12,8 @@ import torch
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling, probs
 from tests.fakes import Script, Watched, arbitrary
-from tests.rigs import GREEDY, collect, engine_of, noisy, reference, runner, tiny
+from tests.oracle import GREEDY, reference
+from tests.rigs import collect, engine_of, noisy, runner, tiny
 
 PROMPT = [0, 1, 2, 0, 1]
 

@@ -16,7 +16,8 @@ from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Finished, Round
 from specchat.decode.sampling import Sampling
 from tests.fakes import Script, Watched, arbitrary, failing
-from tests.rigs import GREEDY, check_caches, collect, engine_of, noisy, reference, runner, tiny
+from tests.oracle import GREEDY, reference
+from tests.rigs import check_caches, collect, engine_of, noisy, runner, tiny
 
 PROMPT = [0, 1, 2, 0, 1]
 LAW, OTHER = arbitrary(1, 5), arbitrary(2, 5)

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from specchat.decode.sampling import BadLogits, Sampling, probs, sample
-from tests.rigs import library_law, uniforms
+from tests.oracle import library_law, uniforms
 
 exhaustive = hypothesis_settings(max_examples=150, deadline=None, derandomize=True)
 

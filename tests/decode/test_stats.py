@@ -11,7 +11,8 @@ from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Origin, Prefill, Round, Token
 from specchat.decode.stats import Stats
 from tests.fakes import Forced, Script, writes
-from tests.rigs import GREEDY, Reply, collect
+from tests.oracle import GREEDY
+from tests.rigs import Reply, collect
 
 TEXT = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]
 WRONG = 31

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specchat.decode.sampling import Sampling, probs, verify
-from tests.rigs import exact_verdict, library_law, uniforms
+from tests.oracle import exact_verdict, library_law, uniforms
 
 exhaustive = hypothesis_settings(max_examples=25, deadline=None, derandomize=True)
 EXACT = 1e-6

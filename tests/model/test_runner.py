@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from specchat.model.errors import ContextFull, IdOutOfRange
 from specchat.model.runner import BufferLayer, Runner
-from tests.rigs import full_logits, runner, tiny
+from tests.oracle import full_logits
+from tests.rigs import runner, tiny
 from tests.tiny import TINY_VOCAB, Kind, tiny_model
 
 ATTENTION: tuple[Kind, ...] = (

@@ -16,17 +16,8 @@ from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.model.compact import CompactDecoder, supports_module
 from specchat.model.runner import Runner
-from tests.rigs import (
-    GREEDY,
-    Reference,
-    collect,
-    engine_of,
-    full_logits,
-    noisy,
-    reference,
-    runner,
-    tiny,
-)
+from tests.oracle import GREEDY, Reference, full_logits, reference
+from tests.rigs import collect, engine_of, noisy, runner, tiny
 from tests.tiny import TINY_VOCAB, Kind, noisy_copy, tiny_model
 
 ATTENTION: tuple[Kind, ...] = (
