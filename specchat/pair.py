@@ -53,7 +53,10 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes, for the memory bar. On a GPU `used` is what the device has given out; on a CPU the process's RSS."""
+    """Bytes, for the memory bar. On a GPU `used` is what the device has given out; on a CPU the process's RSS.
+
+    caches: on a GPU the whole buffers; on a CPU the part written so far, since the system commits pages only then.
+    """
 
     kind: Literal["VRAM", "RSS"]
     target_weights: int
@@ -82,6 +85,8 @@ class Pair:
     plain_step_s: float = 0.0
     """Seconds of a plain step, measured: at start on a short text, afterwards in the last plain reply."""
     plain_step_source: str = ""
+    deepest: int = 0
+    """Most ids that were seen in a cache: how far the buffers have been written."""
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -104,14 +109,16 @@ class Pair:
 
     def memory(self) -> Memory:
         """Where the memory is now."""
+        weights, drafts = self.target.weight_bytes, self._draft_weights()
+        models = [self.target, *([self.draft] if self.draft else [])]
         device = self.target.device
-        caches = self.target.cache_bytes + (self.draft.cache_bytes if self.draft else 0)
-        weights = self.target.weight_bytes
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
-            return Memory("VRAM", weights, self._draft_weights(), caches, total - free, free)
+            return Memory("VRAM", weights, drafts, sum(m.cache_bytes for m in models), total - free, free)
+        self.deepest = max(self.deepest, *(len(model.ids) for model in models))
+        caches = sum(model.cache_bytes * min(self.deepest, model.capacity) // model.capacity for model in models)
         used = psutil.Process().memory_info().rss
-        return Memory("RSS", weights, self._draft_weights(), caches, used, psutil.virtual_memory().available)
+        return Memory("RSS", weights, drafts, caches, used, psutil.virtual_memory().available)
 
     def _draft_weights(self) -> int:
         """Bytes the draft adds: 0 for one that shares the target's weights."""
