@@ -9,11 +9,13 @@ import gradio as gr
 from gradio.components import Component
 
 from specchat.chat.conversation import is_blank, well_formed
-from specchat.ui.desk import Desk
-from specchat.ui.lens import LEGEND, Lens
-from specchat.ui.session import Reply, Session, Turn
+from specchat.ui import live
+from specchat.ui.desk import Desk, status_line
+from specchat.ui.lens import LEGEND
+from specchat.ui.live import LiveView
+from specchat.ui.session import Session, Turn
 from specchat.ui.stream import batches
-from specchat.ui.transcript import EXAMPLES, OPENING, settled
+from specchat.ui.transcript import EXAMPLES, settled
 from specchat.worker import Job
 
 log = logging.getLogger(__name__)
@@ -27,9 +29,6 @@ element.addEventListener('click', (event) => {
 });
 """
 """Reports which button of the transcript was pressed: a name and a number, never text."""
-
-GROWING = "${value.before}${value.settled}${value.tail}${value.after}"
-NOTHING = {"before": "", "settled": "", "tail": "", "after": ""}
 
 
 class ChatTab:
@@ -49,7 +48,7 @@ class ChatTab:
         with gr.Column(elem_id="sc-log"):
             self.log = gr.HTML(settled([]), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled")
             self.live = gr.HTML(
-                NOTHING, html_template=GROWING, js_on_load=None, apply_default_css=False, elem_id="sc-live"
+                live.NOTHING, html_template=live.TEMPLATE, js_on_load=None, apply_default_css=False, elem_id="sc-live"
             )
         self.legend = gr.HTML(
             "", js_on_load=None, apply_default_css=False, elem_id="sc-legend", visible=False
@@ -84,7 +83,7 @@ class ChatTab:
         alone = {"show_progress": "hidden", "api_visibility": "private"}
         writing = {**alone, "concurrency_limit": None, "outputs": self._outputs()}
         at_once = {**alone, "queue": False, "outputs": self._outputs()}
-        gr.on([self.box.submit], self.send, inputs=[self.box], **writing)
+        gr.on([self.box.submit], self.send, inputs=[self.box], trigger_mode="multiple", **writing)
         self.retry.click(self.again, **writing)
         self.log.select(self.pressed, inputs=[self.box], **writing)
         self.box.stop(self.stop, show_progress="hidden", api_visibility="private", queue=False)
@@ -100,6 +99,11 @@ class ChatTab:
                 self.rejected, self.legend]  # fmt: skip
 
     @property
+    def _parts(self) -> dict[live.Part, Component]:
+        """Where each part that changes while a reply is being written is shown."""
+        return {"live": self.live, "panel": self.panel, "status": self.status}
+
+    @property
     def idle_outputs(self) -> list[Component]:
         """What `idle` may change."""
         return [self.status, self.panel]
@@ -113,12 +117,19 @@ class ChatTab:
 
     def send(self, text: str, request: gr.Request) -> Iterator[Updates]:
         """Enter, or the Send button."""
-        session = self.desk.sessions.of(request.session_hash)
-        text = well_formed(text or "")
-        if is_blank(text) or not session.claim():
-            yield self._nothing
-            return
-        yield from self._write(session, session.ask(text), clear=True)
+        yield from self._ask(self.desk.sessions.of(request.session_hash), well_formed(text or ""), clear=True)
+
+    def _ask(self, session: Session, text: str, clear: bool) -> Iterator[Updates]:
+        if is_blank(text):
+            yield self._hint(session, "Write a message first.")
+        elif not session.claim():
+            yield self._hint(session, "One reply at a time: wait for this one, or stop it.")
+        else:
+            yield from self._write(session, session.ask(text), clear)
+
+    def _hint(self, session: Session, sentence: str) -> Updates:
+        session.shown = ("", "")
+        return {self.status: status_line("hint", sentence)}
 
     def again(self, request: gr.Request) -> Iterator[Updates]:
         """Writes the last reply once more."""
@@ -131,11 +142,11 @@ class ChatTab:
 
     def pressed(self, text: str, request: gr.Request, event: gr.EventData) -> Iterator[Updates]:
         """A button inside the transcript: an example to send, or a message to edit."""
-        n = int(event.n)
+        session, n = self.desk.sessions.of(request.session_hash), int(event.n)
         if event.act == "example" and 0 <= n < len(EXAMPLES):
-            yield from self.send(EXAMPLES[n].text, request)
+            yield from self._ask(session, EXAMPLES[n].text, clear=False)
         elif event.act == "edit":
-            yield self._edit(self.desk.sessions.of(request.session_hash), n)
+            yield self._edit(session, n)
         else:
             yield self._nothing
 
@@ -145,12 +156,13 @@ class ChatTab:
         try:
             handle = session.handle = self.desk.worker.submit(job)
             yield self._opening(session, clear)
-            view = LiveView(self, session, turn.reply)
+            view = LiveView(self.desk, session, turn.reply)
             for batch in batches(handle):
                 for event in batch:
                     turn.reply.take(event)
                 if not turn.reply.done:
-                    yield view.updates(bool(batch)) or self._nothing
+                    seen = view.look(bool(batch))
+                    yield {self._parts[name]: value for name, value in seen.items()} or self._nothing
         except Exception as problem:
             log.exception("showing a reply failed")
             turn.reply.fail(
@@ -165,7 +177,7 @@ class ChatTab:
         box = {"submit_btn": False, "stop_btn": "Stop"}
         return {
             self.log: self._log(session),
-            self.live: NOTHING,
+            self.live: live.NOTHING,
             self.panel: self.desk.panel(session),
             self.status: self.desk.status(session),
             self.box: gr.update(value="", **box) if clear else gr.update(**box),
@@ -175,7 +187,7 @@ class ChatTab:
 
     def _closing(self, session: Session) -> Updates:
         return {
-            self.live: NOTHING,
+            self.live: live.NOTHING,
             self.panel: self.desk.panel(session),
             self.box: gr.update(submit_btn="Send", stop_btn=False),
             **self._settled(session),
@@ -258,51 +270,3 @@ class ChatTab:
             return {}
         session.shown = (status, panel)
         return {self.status: status, self.panel: panel}
-
-
-class LiveView:
-    """The reply being written, as text or as tokens; an update carries what is new and a short tail."""
-
-    PANEL_EVERY = 3
-    """The panel's numbers change on every third update: faster could not be read."""
-
-    def __init__(self, tab: ChatTab, session: Session, reply: Reply) -> None:
-        self._tab = tab
-        self._session = session
-        self._reply = reply
-        self._look: tuple[bool, bool] | None = None
-        self._lens = Lens(None)
-        self._count = 0
-
-    def updates(self, news: bool) -> Updates:
-        """The page's next state; {} when nothing is to be seen."""
-        tab = self._tab
-        found: Updates = {}
-        status = tab.desk.status(self._session)
-        if status != self._session.shown[0]:
-            self._session.shown = (status, "")
-            found[tab.status] = status
-        look = (self._session.lens, self._session.rejected)
-        if not news and look == self._look:
-            return found
-        if look != self._look:
-            self._look, self._lens = look, Lens(tab.desk.spell if look[1] else None)
-        if self._reply.rounds and self._count % self.PANEL_EVERY == 0:
-            found[tab.panel] = tab.desk.panel(self._session)
-        self._count += bool(self._reply.rounds)
-        found[tab.live] = self._value()
-        return found
-
-    def _value(self) -> dict[str, str]:
-        if self._session.lens:
-            self._lens.update(self._reply)
-            kind, head, tail = "sc-lens", self._lens.html, ""
-        else:
-            self._reply.growing.update(self._reply.text)
-            kind, head, tail = "sc-text", self._reply.growing.settled, self._reply.growing.tail
-        return {
-            "before": f'{OPENING}<div class="{kind} sc-writing">',
-            "settled": head,
-            "tail": tail,
-            "after": "</div></div>",
-        }

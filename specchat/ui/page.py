@@ -6,19 +6,19 @@ import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read by Gradio when the first Blocks is made
 
-from collections.abc import Callable, Mapping  # noqa: E402
-from dataclasses import dataclass, replace  # noqa: E402
-from html import escape  # noqa: E402
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from html import escape
 
-import gradio as gr  # noqa: E402
+import gradio as gr
 
-from specchat.decode.engine import Settings  # noqa: E402
-from specchat.ui import sidebar, theme  # noqa: E402
-from specchat.ui.chat_tab import ChatTab, Updates  # noqa: E402
-from specchat.ui.desk import Desk, Options  # noqa: E402
-from specchat.ui.session import Session  # noqa: E402
-from specchat.ui.sidebar import Controls  # noqa: E402
-from specchat.worker import Worker  # noqa: E402
+from specchat.decode.engine import Settings
+from specchat.ui import sidebar, theme
+from specchat.ui.chat_tab import ChatTab, Updates
+from specchat.ui.desk import Desk, Options
+from specchat.ui.session import Session
+from specchat.ui.sidebar import Controls
+from specchat.worker import Worker
 
 IDLE_S = 2.0
 """Seconds between two looks at the worker while nothing is being written."""
@@ -85,7 +85,7 @@ def _closer(desk: Desk) -> Callable[[gr.Request], None]:
 def _wire_settings(desk: Desk, controls: Controls) -> None:
     """Every change of a control becomes the session's settings at once; the engine reads them each round."""
 
-    def apply(*values: object, request: gr.Request) -> None:
+    def apply(request: gr.Request, *values: object) -> None:
         session = desk.sessions.of(request.session_hash)
         now, session.system = sidebar.read(values)
         session.live.set(now)

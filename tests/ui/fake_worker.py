@@ -94,6 +94,7 @@ class FakePair:
         if "explode first" in asked:
             raise RuntimeError("The target returned logits that are not numbers.")
         text = next((text for name, text in SCRIPTS.items() if name in asked), STORY)
+        began = time.perf_counter()
         speed = 0.05 if "fast" in asked else 4.0 if "slow" in asked else 1.0
         put(
             Reading(
@@ -103,13 +104,15 @@ class FakePair:
             )
         )
         time.sleep(0.3 * speed)
-        return _Reply(self, job, text, self.round_s * speed, "explode" in asked).run(cancelled, put)
+        return _Reply(self, job, text, self.round_s * speed, "explode" in asked, began).run(cancelled, put)
 
 
 class _Reply:
     """One scripted reply: cuts its tokens into rounds by the settings in force."""
 
-    def __init__(self, pair: FakePair, job: Job, text: str, round_s: float, explode: bool) -> None:
+    def __init__(
+        self, pair: FakePair, job: Job, text: str, round_s: float, explode: bool, began: float
+    ) -> None:
         self.pair, self.job, self.tokens, self.round_s, self.explode = (
             pair,
             job,
@@ -119,7 +122,7 @@ class _Reply:
         )
         self.dice = random.Random(7)
         self.stats = Stats()
-        self.began = time.perf_counter()
+        self.began = began
         self.before = job.live.get()
         self.ids: list[int] = []
 
