@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "busy", "failed"]
 
+CLOSING = "SpecChat is shutting down."
+
 
 class Live:
     """The settings in force, shared by a page (which sets them) and the engine (which reads them once a round)."""
@@ -179,7 +181,7 @@ class Worker:
         with self._wake:
             shared = self._shared
             if shared.state == "failed" or shared.closed:
-                handle._put(_failed(shared.message))
+                handle._put(_failed(CLOSING if shared.closed else shared.message))
                 return handle
             ahead = len(shared.waiting) + (shared.state == "busy")
             shared.waiting.append(handle)
@@ -216,7 +218,7 @@ class Worker:
         """Ends the thread after the job in flight is cancelled; waiting jobs end with a sentence."""
         with self._wake:
             self._shared.closed = True
-            self._shared.message = "SpecChat is shutting down."
+            self._shared.message = CLOSING
             for handle in (*self._shared.waiting, *([self._current] if self._current else [])):
                 handle._cancelled.set()
             self._wake.notify_all()
@@ -303,7 +305,7 @@ class Worker:
     def _drain_closed(self) -> None:
         with self._wake:
             for handle in self._shared.waiting:
-                handle._put(_failed(self._shared.message))
+                handle._put(_failed(CLOSING))
             self._shared.waiting.clear()
 
 
