@@ -52,13 +52,17 @@
     const line = document.querySelector(".sc-legend-line");
     if (!line) return;
     const token = target.closest && target.closest(".sc-lens .sc-t");
-    line.querySelector(".sc-detail").textContent = token ? token.title : "";
+    line.querySelector(".sc-detail").textContent = token ? `“${token.textContent}” ${token.title}` : "";
     line.classList.toggle("sc-on", Boolean(token));
   }
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest && event.target.closest("[data-copy]");
     if (button) copyCode(button);
+    if (event.target.closest && event.target.closest('[data-act="edit"], #sc-edit-last, #sc-undo')) {
+      const box = document.querySelector("#sc-box textarea");
+      setTimeout(() => { box.focus(); box.setSelectionRange(box.value.length, box.value.length); }, 300);
+    }
     nameToken(event.target);
   });
   document.addEventListener("mouseover", (event) => nameToken(event.target));

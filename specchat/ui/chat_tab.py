@@ -15,7 +15,7 @@ from specchat.ui.lens import LEGEND
 from specchat.ui.live import LiveView
 from specchat.ui.session import Session, Turn
 from specchat.ui.stream import batches
-from specchat.ui.transcript import EXAMPLES, settled
+from specchat.ui.transcript import EXAMPLES, empty, settled
 from specchat.worker import Job
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,15 @@ class ChatTab:
 
     def _build_chat(self) -> None:
         with gr.Column(elem_id="sc-log"):
-            self.log = gr.HTML(settled([]), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled")
+            self.log = gr.HTML(
+                empty(self.desk.notes), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled"
+            )
             self.live = gr.HTML(
-                live.NOTHING, html_template=live.TEMPLATE, js_on_load=None, apply_default_css=False, elem_id="sc-live"
+                live.NOTHING,
+                html_template=live.TEMPLATE,
+                js_on_load=None,
+                apply_default_css=False,
+                elem_id="sc-live",
             )
         self.legend = gr.HTML(
             "", js_on_load=None, apply_default_css=False, elem_id="sc-legend", visible=False
@@ -106,7 +112,7 @@ class ChatTab:
     @property
     def idle_outputs(self) -> list[Component]:
         """What `idle` may change."""
-        return [self.status, self.panel]
+        return [self.log, self.status, self.panel]
 
     @property
     def _nothing(self) -> Updates:
@@ -206,6 +212,8 @@ class ChatTab:
         }
 
     def _log(self, session: Session) -> str:
+        if not session.turns:
+            return empty(self.desk.notes)
         spell = self.desk.spell if session.rejected else None
         return settled(session.turns, session.lens, spell, session.editing)
 
@@ -260,6 +268,10 @@ class ChatTab:
             self.rejected: gr.update(visible=bool(lens)),
             self.legend: legend,
         }
+
+    def loaded(self, session: Session) -> Updates:
+        """The pair has just been loaded: its notes are shown where a conversation has not begun."""
+        return {} if session.turns else {self.log: self._log(session)}
 
     def idle(self, session: Session) -> Updates:
         """For the page's timer: the status line and the panel's memory, when nothing is being written here."""

@@ -55,6 +55,12 @@ class Desk:
             names += f' <span class="sc-with">with draft</span> <b>{escape(pair.draft_name)}</b>'
         return f'<span class="sc-pair" title="{escape(" ".join(pair.notes))}">{names}</span>'
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the pair before the first message."""
+        pair = self.worker.pair
+        return () if pair is None else pair.notes
+
     def status(self, session: Session) -> str:
         """The status line: a state for the eye and a sentence for everybody."""
         state, sentence = self._idle(session) if not session.busy else self._waiting(session.turns[-1].reply)
@@ -63,7 +69,7 @@ class Desk:
     def _idle(self, session: Session) -> tuple[str, str]:
         now = self.worker.status()
         if now.state == "loading":
-            return "loading", f"Loading: {now.message} ({seconds(int(now.seconds))})"
+            return "loading", f"Loading: {now.message.rstrip('.')} ({seconds(int(now.seconds))})"
         if now.state == "failed":
             return "failed", f"The models could not be loaded. {now.message}"
         if session.editing is not None:
@@ -77,7 +83,7 @@ class Desk:
     def _waiting(self, reply: Reply) -> tuple[str, str]:
         now = self.worker.status()
         if now.state == "loading":
-            return "loading", f"Your message will be answered once the models are loaded. {now.message}"
+            return "loading", f"Loading: {now.message.rstrip('.')}. Your message is next."
         if reply.ahead:
             others = "1 reply is" if reply.ahead == 1 else f"{reply.ahead} replies are"
             return "queued", f"Waiting behind another tab: {others} written first."
@@ -102,5 +108,5 @@ def status_line(state: str, sentence: str) -> str:
     """The same element each time, so that a screen reader hears only what changed."""
     return (
         f'<div class="sc-status" data-state="{escape(state)}" role="status" aria-live="polite">'
-        f"<i></i><span>{escape(sentence)}</span></div>"
+        f'<i></i><span title="{escape(sentence)}">{escape(sentence)}</span></div>'
     )

@@ -11,7 +11,7 @@ from specchat.ui.session import Reply
 LOOK: dict[Origin, str] = {"accepted": "a", "recovered": "r", "bonus": "b", "plain": "p"}
 
 MEANING: dict[Origin, str] = {
-    "accepted": "accepted: proposed by the draft, kept by the target",
+    "accepted": "accepted: proposed by {source}, kept by the target",
     "recovered": "recovered: the target's own token at the first rejection",
     "bonus": "bonus: the target's extra token after a block that was kept whole",
     "plain": "plain: the target's token in a round without a proposal",
@@ -45,7 +45,8 @@ class Lens:
                 parts.append('<b class="sc-moment" title="new settings from here">new settings</b>')
             if self._spell is not None and event.rejected and token.position == event.rejected.position:
                 parts += _turned_down(event, event.rejected, self._spell)
-            tip = f"{MEANING[token.origin]} · {chances(token.p, token.q)} · {place(event, token.position)}"
+            meaning = MEANING[token.origin].format(source=source(event))
+            tip = f"{meaning} · {chances(token.p, token.q)} · {place(event, token.position)}"
             parts.append(
                 f'<i class="sc-t sc-{LOOK[token.origin]}" title="{escape(tip)}">{visible(piece.text)}</i>'
             )
@@ -64,8 +65,15 @@ def _turned_down(event: Round, rejected: Rejected, spell: Callable[[int], str]) 
 def _fate(event: Round, rejected: Rejected, i: int) -> str:
     where = place(event, rejected.position + i)
     if i == 0:
-        return f"rejected: proposed by the draft, turned down by the target · {chances(rejected.p, rejected.q)} · {where}"
+        return f"rejected: proposed by {source(event)}, turned down · {chances(rejected.p, rejected.q)} · {where}"
     return f"not judged: proposed behind a rejection · {where}"
+
+
+def source(event: Round) -> str:
+    """Who proposed in this round, in words."""
+    return {"model": "the draft model", "ngram": "text seen before"}.get(
+        event.drafter, event.drafter or "the draft"
+    )
 
 
 def chances(p: float, q: float | None) -> str:

@@ -31,6 +31,7 @@ class Page:
     blocks: gr.Blocks
     launch_kwargs: Mapping[str, object]
     desk: Desk
+    chat: ChatTab
 
     def launch(self, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> None:
         """Serves until interrupted. Raises OSError when the port is taken."""
@@ -64,10 +65,10 @@ def build(worker: Worker, settings: Settings | None = None, options: Options | N
         chat = ChatTab(desk)
         chat.wire()
         _wire_settings(desk, controls)
-        _wire_idle(blocks, desk, chat, header, controls.drafter)
+        _wire_idle(blocks, desk, chat, header, controls)
         blocks.unload(_closer(desk))
     blocks.queue(default_concurrency_limit=None, api_open=False)
-    return Page(blocks, theme.launch_kwargs(), desk)
+    return Page(blocks, theme.launch_kwargs(), desk, chat)
 
 
 def _header(title: str, pair_line: str) -> str:
@@ -96,7 +97,7 @@ def _wire_settings(desk: Desk, controls: Controls) -> None:
     )  # fmt: skip
 
 
-def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, drafter: gr.Dropdown) -> None:
+def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, controls: Controls) -> None:
     """Every two seconds: is the pair loaded, who is being served, how full is the memory."""
 
     def look(request: gr.Request) -> Updates:
@@ -106,19 +107,26 @@ def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, dr
         if pair is not None and session.knows_pair != id(pair):
             session.knows_pair = id(pair)
             updates[header] = _header(desk.options.title, desk.pair_line())
-            updates[drafter] = _drafters(session, pair.drafters)
+            updates |= chat.loaded(session) | _drafters(session, pair.drafters, controls)
         return updates or {header: gr.skip()}
 
-    outputs = [*chat.idle_outputs, header, drafter]
+    outputs = [*chat.idle_outputs, header, controls.on, controls.drafter]
     quiet = {"outputs": outputs, "show_progress": "hidden", "queue": False, "api_visibility": "private"}
     gr.Timer(IDLE_S).tick(look, **quiet)
     blocks.load(look, **quiet)
 
 
-def _drafters(session: Session, names: tuple[str, ...]) -> object:
-    """The dropdown with what this pair has; a choice it does not have becomes its first."""
+def _drafters(session: Session, names: tuple[str, ...], controls: Controls) -> Updates:
+    """The choice of drafters this pair has; one it does not have becomes its first. Without any, speculation is off."""
     now = session.live.get()
-    if names and now.drafter not in names:
+    if not names:
+        session.live.set(replace(now, gamma=0))
+        off = gr.update(value=False, interactive=False)
+        return {
+            controls.on: off,
+            controls.drafter: gr.update(choices=[("none for this target", "")], value=""),
+        }
+    if now.drafter not in names:
         session.live.set(replace(now, drafter=names[0]))
-    choices = sidebar.drafter_choices(names or (now.drafter,))
-    return gr.update(choices=choices, value=session.live.get().drafter, interactive=len(names) > 1)
+    choices, chosen = sidebar.drafter_choices(names), session.live.get().drafter
+    return {controls.drafter: gr.update(choices=choices, value=chosen, interactive=len(names) > 1)}

@@ -45,9 +45,9 @@ def live_panel(meter: Meter, gamma: int, memory: Memory | None, plain: Yardstick
 
 def _speed(meter: Meter) -> str:
     stats = meter.stats
-    big = f"{stats.tok_per_s:.1f}" if stats.rounds else DASH
+    big = speed(stats.tok_per_s) if stats.rounds else DASH
     now = (
-        f"{meter.just_now:.1f} in the last 3 s"
+        f"{speed(meter.just_now)} in the last 3 s"
         if stats.rounds > 1
         else "no reply yet"
         if not stats.rounds
@@ -63,7 +63,7 @@ def _speed(meter: Meter) -> str:
 
 def _verdict(meter: Meter, gamma: int, plain: Yardstick) -> str:
     """One or two sentences on whether speculation pays, from measurements only."""
-    without = f"{1 / plain.step_s:.1f} tok/s" if plain.step_s > 0 else ""
+    without = f"{speed(1 / plain.step_s)} tok/s" if plain.step_s > 0 else ""
     gain = meter.speed_up(plain.step_s) or 0.0
     verdict = meter.verdict(plain.step_s) if meter.stats.rounds else "early" if gamma else "off"
     text = {
@@ -247,7 +247,12 @@ def seconds(value: float) -> str:
         return f"{value * 1000:.0f} ms"
     if value < 59.95:
         return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60} s"
+    return f"{round(value) // 60} min {round(value) % 60} s"
+
+
+def speed(tok_per_s: float) -> str:
+    """Tokens a second with three digits: "71.3", "250"."""
+    return f"{tok_per_s:.1f}" if tok_per_s < 99.95 else f"{tok_per_s:.0f}"
 
 
 def size(amount: float) -> str:

@@ -9,7 +9,7 @@ from html import escape
 from specchat.decode.events import Reason
 from specchat.ui.lens import Lens
 from specchat.ui.markdown import render
-from specchat.ui.panels import percent, seconds
+from specchat.ui.panels import percent, seconds, speed
 from specchat.ui.session import Reply, Turn
 
 ENDED: dict[Reason, str] = {
@@ -40,18 +40,18 @@ EXAMPLES = (
 )
 
 
-def empty(examples: Sequence[Example] = EXAMPLES) -> str:
+def empty(notes: Sequence[str] = ()) -> str:
     """What a conversation shows before its first message."""
     buttons = "".join(
         f'<button type="button" class="sc-example" data-act="example" data-n="{n}">'
         f"<b>{escape(example.kind)}</b><span>{escape(example.text)}</span></button>"
-        for n, example in enumerate(examples)
+        for n, example in enumerate(EXAMPLES)
     )
     return (
         '<div class="sc-empty"><h2>Ask something</h2>'
         "<p>A small draft model guesses ahead, the target model checks the guesses in one go. "
         "The text is the target's; the panel shows what the guessing saves.</p>"
-        f'<div class="sc-examples">{buttons}</div></div>'
+        f'<div class="sc-examples">{buttons}</div>{_notes(notes)}</div>'
     )
 
 
@@ -61,12 +61,10 @@ Spell = Callable[[int], str]
 def settled(
     turns: Sequence[Turn], lens: bool = False, spell: Spell | None = None, editing: int | None = None
 ) -> str:
-    """Every turn; of a reply still being written only the question. lens: tokens instead of text.
+    """Every turn (one at least); of a reply still being written only the question. lens: tokens instead of text.
 
     spell: id → text, to show in the lens what was turned down too.
     """
-    if not turns:
-        return empty()
     return "".join(_turn(n, turn, lens, spell, n == editing) for n, turn in enumerate(turns))
 
 
@@ -103,25 +101,32 @@ def _notice(answer: Reply) -> str:
         sentence = finished.notice or "The reply could not be written."
         return (
             f'<p class="sc-error" role="alert"><b>This reply failed.</b> {escape(sentence)} '
-            "The conversation is kept; send again or press Retry.</p>"
+            "The conversation is kept.</p>"
         )
     notes = [note for note in (*(answer.reading.notes if answer.reading else ()), finished.notice) if note]
     if finished.reason == "cancelled" and not answer.text:
         notes.append("Stopped before the first word.")
+    return _notes(notes)
+
+
+def _notes(notes: Sequence[str]) -> str:
     return "".join(f'<p class="sc-note">{escape(note)}</p>' for note in notes)
 
 
 def stats_line(answer: Reply) -> str:
     """tokens · seconds · tok/s · first token · tokens/round · acceptance · prompt · how it ended."""
     finished, stats = answer.finished, answer.meter.stats
-    if finished is None:
+    if finished is None or (finished.reason == "error" and not stats.rounds):
         return ""
     parts: list[tuple[str, str]] = []
     if stats.emitted:
         parts += [
             (f"{stats.emitted} tokens", "Tokens of this reply, its end token included."),
-            (seconds(finished.seconds), "From the request to the end of the last round."),
-            (f"{stats.tok_per_s:.1f} tok/s", "Tokens after the first round over the seconds after it."),
+            (
+                seconds(max(finished.seconds, stats.elapsed_s)),
+                "From the request to the end of the last round.",
+            ),
+            (f"{speed(stats.tok_per_s)} tok/s", "Tokens after the first round over the seconds after it."),
             (
                 f"first token {seconds(stats.first_token_s)}",
                 "From the request to the end of the first round.",
@@ -134,7 +139,9 @@ def stats_line(answer: Reply) -> str:
         read = f"prompt {stats.prefill.read} read, {stats.prefill.reused} reused"
         parts.append((read, "Prompt tokens newly read, and those found in the cache."))
     parts.append((ENDED[finished.reason], "How the reply ended."))
-    cells = '<span class="sc-dot"> · </span>'.join(
-        f'<span title="{tip}">{escape(text)}</span>' for text, tip in parts
+    last = len(parts) - 1
+    cells = " ".join(
+        f'<span title="{tip}">{escape(text)}{" ·" if n < last else ""}</span>'
+        for n, (text, tip) in enumerate(parts)
     )
     return f'<p class="sc-stats" data-testid="stats">{cells}</p>'

@@ -171,7 +171,7 @@ def test_losing_is_told_from_measurements(served, open_page, shot, monkeypatch):
     ask(page, "a story")
     verdict = page.locator(".sc-verdict")
     assert verdict.get_attribute("data-verdict") == "loses"
-    assert "250.0 tok/s" in verdict.inner_text()
+    assert "250 tok/s" in verdict.inner_text()
     shot(page, "speculation_loses")
 
 
@@ -263,7 +263,7 @@ def test_the_lens_shows_every_token_with_its_origin(served, open_page, shot):
     tip = accepted.get_attribute("title")
     assert all(part in tip for part in ("accepted", "p 0.", "q 0.", "place 1", "round")), tip
     accepted.hover()
-    assert page.locator(".sc-detail").inner_text() == tip
+    assert page.locator(".sc-detail").inner_text().endswith(tip)
     assert page.locator(".sc-lens s.sc-x").count() == 0
     page.check("#sc-rejected input")
     page.wait_for_selector(".sc-lens s.sc-x")
@@ -328,7 +328,7 @@ def test_an_error_is_told_in_the_chat_and_the_next_message_works(served, open_pa
     assert (when == "later") == ("keeper" in bot(page))
     assert "Traceback" not in page.content()
     shot(page, f"error_{when}")
-    ask(page, "fast code", 2 if when == "later" else 2)
+    ask(page, "fast code", 2 if when == "later" else 1)
     assert "Counter" in bot(page, 1)
 
 
@@ -363,7 +363,7 @@ def test_the_page_is_up_while_the_pair_loads(open_page, shot):
         page.wait_for_selector(".sc-status[data-state=loading]:has-text('31 of 98 MB')")
         shot(page, "loading")
         send(page, "fast code")
-        page.wait_for_selector(".sc-status:has-text('once the models are loaded')")
+        page.wait_for_selector(".sc-status:has-text('Your message is next')")
         shot(page, "loading_asked")
         until.set()
         stats(page)

@@ -1,0 +1,241 @@
+"""What a tab keeps, what the sidebar means, and what following a reply costs. No browser."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import gradio as gr
+import orjson
+import pytest
+from gradio import utils
+
+from specchat import ui
+from specchat.chat.conversation import Message
+from specchat.chat.stream import Piece
+from specchat.decode.engine import Settings
+from specchat.decode.events import Finished, Rejected, Round, Token
+from specchat.decode.sampling import Sampling
+from specchat.decode.stats import Stats
+from specchat.ui import sidebar
+from specchat.ui.desk import Desk, Options
+from specchat.ui.lens import Lens
+from specchat.ui.live import LiveView
+from specchat.ui.session import Reply, Session, Sessions, Turn
+from specchat.ui.stream import FASTEST_S, SHARE, Pace
+from specchat.worker import Done, Live, Step
+from tests.ui.fake_worker import LONG, FakePair, answer_from_scripts, fake_worker, words
+
+
+@pytest.fixture
+def page() -> Iterator[ui.Page]:
+    back, worker = answer_from_scripts(), fake_worker(FakePair())
+    assert worker.wait_ready(10)
+    yield ui.build(worker)
+    worker.close()
+    back()
+
+
+def tab(key: str) -> gr.Request:
+    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
+
+
+# -- the sidebar ----------------------------------------------------------------------------------
+
+DEFAULTS = [True, 4, "chain", 0.6, 20, 1, 0, 1, 0, 0, 512, "", ""]
+
+
+def test_the_controls_mean_what_they_say():
+    values = [True, 7, "ngram", 1.25, 50, 0.9, 0.05, 1.2, 0.5, -0.5, 99, " 42 ", "Be brief."]
+    now, system = sidebar.read(values)
+    assert now == Settings(7, Sampling(1.25, 50, 0.9, 0.05, 1.2, 0.5, -0.5, 42), "ngram", 99)
+    assert system == "Be brief."
+    assert sidebar.read(DEFAULTS)[0] == Settings()
+
+
+def test_speculation_off_is_gamma_zero():
+    assert sidebar.read([False, *DEFAULTS[1:]])[0].gamma == 0
+
+
+@pytest.mark.parametrize("odd", [None, "", "x", float("nan"), float("inf"), -(10**9), 10**9, [], {}])
+def test_no_value_of_a_control_can_break_a_reply(odd):
+    for place in range(len(DEFAULTS)):
+        values = list(DEFAULTS)
+        values[place] = odd
+        now, _ = sidebar.read(values)
+        assert isinstance(now, Settings)
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+def finished(text: str, reason: str = "eos") -> Reply:
+    reply = Reply(text=text)
+    reply.finished = Finished(reason, 1, 1.0, 1, 1)  # type: ignore[arg-type]
+    return reply
+
+
+def test_editing_replaces_the_turn_and_what_follows():
+    session = Session(Live(), turns=[Turn(f"q{i}", finished(f"a{i}")) for i in range(3)])
+    session.editing = 1
+    session.ask("new")
+    assert [(m.role, m.content) for m in session.messages()] == [("user", "q0"), ("assistant", "a0"), ("user", "new")]
+    assert session.editing is None
+
+
+def test_a_reply_without_text_is_no_turn_of_the_prompt():
+    session = Session(Live(), turns=[Turn("q0", finished("", "error"))])
+    session.ask("q1")
+    assert [m.role for m in session.messages()] == ["user", "user"]
+
+
+def test_only_one_reply_at_a_time():
+    session = Session(Live())
+    assert session.claim()
+    assert not session.claim()
+    session.release()
+    assert session.claim()
+
+
+def test_tabs_are_apart_and_old_idle_ones_are_forgotten(monkeypatch):
+    monkeypatch.setattr("specchat.ui.session.KEPT_SESSIONS", 3)
+    sessions = Sessions(lambda: Session(Live()))
+    first = sessions.of("busy")
+    assert first.claim()
+    second = sessions.of("idle")
+    assert first is not second
+    for i in range(5):
+        sessions.of(f"t{i}")
+    assert sessions.of("busy") is first
+    assert sessions.of("idle") is not second
+
+
+def test_error_and_tail_end_a_reply_without_losing_text():
+    reply = Reply()
+    piece = Piece("par", Token(1, "plain", 1.0, None, 0), 0)
+    event = Round(0, (piece.token,), None, 0, 0, 0, "", 1, 0, 0, 0.1, 0, 0, 0.1)
+    reply.take(Step(event, (piece,)))
+    reply.take(Done(Finished("error", 0, 0, 0, 0, "It broke."), Message("assistant", ""), Stats()))
+    assert (reply.text, reply.ids, reply.done) == ("par", None, True)
+    other = Reply()
+    other.take(Done(Finished("eos", 1, 0, 0, 0), Message("assistant", "tail", (5,)), Stats(), tail="tail"))
+    assert (other.text, other.ids) == ("tail", (5,))
+
+
+# -- the lens -------------------------------------------------------------------------------------
+
+
+def test_the_lens_escapes_tokens_and_rejected_proposals():
+    reply = Reply()
+    token = Token(1, "recovered", 0.004, None, 0)
+    event = Round(0, (token,), Rejected(7, 0.02, 0.6, 0), 2, 2, 0, "ngram", 1, 0, 0, 0.1, 0, 0, 0.1, discarded=(8,))
+    reply.take(Step(event, (Piece("<img src=x>\n", token, 0),)))
+    lens = Lens(lambda id: f"<{id}>")
+    lens.update(reply)
+    assert "<img" not in lens.html
+    assert "&lt;img src=x&gt;" in lens.html
+    assert lens.html.count("<s class") == 2
+    assert "&lt;7&gt;" in lens.html
+    assert "proposed by text seen before" in lens.html
+    assert "p 4.0e-03" in lens.html
+
+
+def test_half_a_character_is_shown_as_a_dot():
+    reply = Reply()
+    token = Token(1, "plain", 1.0, None, 0)
+    reply.take(Step(Round(0, (token,), None, 0, 0, 0, "", 1, 0, 0, 0.1, 0, 0, 0.1), (Piece("", token, 0),)))
+    lens = Lens()
+    lens.update(reply)
+    assert "·" in lens.html
+
+
+# -- what following a reply costs (F36) -----------------------------------------------------------
+
+
+def test_updates_are_spaced_and_dear_ones_are_rare():
+    pace = Pace()
+    for cost, least in ((0.0, FASTEST_S), (0.03, SHARE * 0.03)):
+        pace.start()
+        began = time.perf_counter()
+        time.sleep(cost)
+        pace.wait()
+        assert least * 0.9 < time.perf_counter() - began < least + 0.1
+
+
+def _bytes_sent(tokens: int, turns: int, lens: bool) -> int:
+    """What Gradio's differences between successive updates of the live reply weigh, one update a round."""
+    worker = fake_worker(FakePair())
+    desk = Desk(worker, Settings(), Options())
+    session = Session(Live(), turns=[Turn("q", finished("a " * 200)) for _ in range(turns)], lens=lens)
+    session.claim()
+    turn = session.ask("long")
+    view, before, sent = LiveView(desk, session, turn.reply), None, 0
+    texts = (words(LONG) * 40)[:tokens]
+    for index, text in enumerate(texts):
+        token = Token(1, "plain", 0.5, None, 0)
+        event = Round(index, (token,), None, 0, 0, 0, "", 1, 0, 0, 0.03, 0, 0, index * 0.03)
+        turn.reply.take(Step(event, (Piece(text, token, index),)))
+        now = view.look(True)["live"]
+        sent += len(orjson.dumps(utils.diff(before, now)))
+        before = now
+    worker.close()
+    return sent
+
+
+@pytest.mark.parametrize("lens", [False, True])
+def test_what_is_sent_grows_with_the_reply_and_not_with_its_square(lens):
+    short, long = _bytes_sent(1000, 1, lens), _bytes_sent(4000, 1, lens)
+    assert long < 4.8 * short
+    assert _bytes_sent(1000, 50, lens) == short, "the conversation before it is not sent again"
+
+
+# -- the handlers, called as Gradio calls them ----------------------------------------------------
+
+
+def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):
+    worker, threads = page.desk.worker, threading.active_count()
+    for i in range(20):
+        updates = page.chat.send("a slow story", tab(f"gone{i}"))
+        next(updates)
+        handle = page.desk.sessions.of(f"gone{i}").handle
+        updates.close()
+        assert handle.cancelled()
+        assert not page.desk.sessions.of(f"gone{i}").busy
+    end = time.monotonic() + 5
+    while worker.status().state != "ready":
+        assert time.monotonic() < end, "the worker still writes for nobody"
+        time.sleep(0.01)
+    assert threading.active_count() <= threads + 1
+    last = list(page.chat.send("fast code", tab("here")))
+    assert "count_words" in str(last[-1])
+
+
+def test_closing_a_tab_cancels_at_once(page):
+    updates = page.chat.send("a slow story", tab("t"))
+    next(updates)
+    handle = page.desk.sessions.of("t").handle
+    page.desk.sessions.close("t")
+    assert handle.cancelled()
+    list(updates)
+
+
+def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):
+    monkeypatch.setattr(LiveView, "look", lambda self, news: 1 / 0)
+    list(page.chat.send("a fast story", tab("t")))
+    session = page.desk.sessions.of("t")
+    assert session.turns[-1].reply.finished.reason == "error"
+    assert "ZeroDivisionError" in session.turns[-1].reply.finished.notice
+    assert not session.busy
+
+
+def test_half_a_surrogate_pair_from_a_browser_does_no_harm(page):
+    list(page.chat.send("fast code \ud83d", tab("t")))
+    assert page.desk.sessions.of("t").turns[0].user == "fast code �"
+
+
+def test_every_handler_is_private_and_quiet(page):
+    for fn in page.blocks.fns.values():
+        assert fn.api_visibility == "private", fn.name
+        assert fn.show_progress == "hidden", fn.name
