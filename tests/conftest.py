@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+# Two OpenMP threads that wait for each other collapse when anything else runs on the same two cores.
+torch.set_num_threads(1)
 
 # No test may ask a hub: a name that is not on this machine must fail at once, not after retries.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

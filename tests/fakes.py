@@ -33,8 +33,8 @@ class Script:
         self.capacity = capacity
         self.can_rollback = can_rollback
         self.ids: list[int] = []
-        self.keep_hidden = False
-        self.hidden: Tensor | None = None
+        self.keep_states = False
+        self.states: Tensor | None = None
 
     def forward(self, ids: Sequence[int]) -> Tensor:
         assert ids, "a forward is given at least one id"
@@ -44,9 +44,11 @@ class Script:
         for id in ids:
             self.ids.append(id)
             rows.append(list(self.law(tuple(self.ids))))
-        if self.keep_hidden:
+        if self.keep_states:
+            if self.states is None:
+                self.states = torch.full((self.capacity, 1), -1.0)
             first = len(self.ids) - len(ids)
-            self.hidden = torch.arange(first, first + len(ids)).float().unsqueeze(-1)
+            self.states[first : len(self.ids)] = torch.arange(first, len(self.ids)).float().unsqueeze(-1)
         return torch.tensor(rows, dtype=torch.float32)
 
     def read(self, ids: Sequence[int]) -> None:
@@ -146,16 +148,16 @@ class Watched:
         return self.inner.can_rollback
 
     @property
-    def hidden(self) -> Tensor | None:
-        return self.inner.hidden
+    def states(self) -> Tensor | None:
+        return self.inner.states
 
     @property
-    def keep_hidden(self) -> bool:
-        return self.inner.keep_hidden
+    def keep_states(self) -> bool:
+        return self.inner.keep_states
 
-    @keep_hidden.setter
-    def keep_hidden(self, keep: bool) -> None:
-        self.inner.keep_hidden = keep
+    @keep_states.setter
+    def keep_states(self, keep: bool) -> None:
+        self.inner.keep_states = keep
 
     def __getattr__(self, name: str) -> object:
         # What a runner has beyond the protocol (device, cache_bytes, …).
@@ -180,7 +182,6 @@ def slow(model: Forward, seconds: float) -> Watched:
 class Forced:
     """A drafter that offers the listed blocks, one a round, then nothing. q: None is certainty."""
 
-    wants_hidden = False
     name = "forced"
 
     def __init__(self, blocks: Sequence[Sequence[int]], q: Tensor | None = None) -> None:
@@ -190,16 +191,14 @@ class Forced:
         """n of every propose."""
         self.committed: list[int] = []
         self.commits: list[tuple[int, ...]] = []
-        self.hidden: list[Tensor | None] = []
 
     def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
         self.committed = list(ids)
 
-    def commit(self, ids: Sequence[int], hidden: Tensor | None) -> None:
+    def commit(self, ids: Sequence[int]) -> None:
         self.committed.extend(ids)
         if ids:
             self.commits.append(tuple(ids))
-            self.hidden.append(hidden)
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
         self.asked.append(n)

@@ -30,9 +30,10 @@ class Forward(Protocol):
     """False for models whose state mixes the past in (recurrent): they decode plainly."""
     ids: list[int]
     """Exactly the ids whose state is cached: the cache and its description are one object."""
-    keep_hidden: bool
-    hidden: Tensor | None
-    """With keep_hidden: the last hidden states [n, d] of the last forward."""
+    keep_states: bool
+    """Set by a drafter that reads the target's states, before the first forward."""
+    states: Tensor | None
+    """With keep_states: [capacity, d]; row i is the last hidden state of ids[i], for every cached id."""
 
     def forward(self, ids: Sequence[int]) -> Tensor:
         """Appends ids to the cache; float32 logits [len(ids), vocab], one row for each of them."""
@@ -91,16 +92,17 @@ class Proposal:
 
 
 class Drafter(Protocol):
-    """The one protocol of everything that proposes."""
+    """The one protocol of everything that proposes.
 
-    wants_hidden: bool
-    """True asks the engine for the target's last hidden states of the committed ids."""
+    A drafter that reads the target's hidden states holds the target and sets its `keep_states`: when `start`
+    or `propose` is called, the states of all committed ids but the last are in `target.states`.
+    """
 
     def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
         """Makes ids the committed text, keeping what an earlier request shares with it."""
         ...
 
-    def commit(self, ids: Sequence[int], hidden: Tensor | None) -> None:
+    def commit(self, ids: Sequence[int]) -> None:
         """ids were appended to the committed text; the rest of the last proposal was not."""
         ...
 
@@ -124,8 +126,6 @@ class ModelDrafter:
     pending (the last proposal was never fed, and the bonus); they share the next round's first forward.
     """
 
-    wants_hidden = False
-
     def __init__(self, model: Forward, name: str = "model") -> None:
         self.model = model
         self.name = name
@@ -138,7 +138,7 @@ class ModelDrafter:
         if len(ids) <= self.model.capacity:
             read_prompt(self.model, ids, go_on)
 
-    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+    def commit(self, ids: Sequence[int]) -> None:
         self.committed.extend(ids)
         base = len(self.committed) - len(ids)
         kept = common_prefix(self.model.ids[base:], self.committed[base:-1])
@@ -191,7 +191,7 @@ class NgramDrafter:
         self.reset()
         self.commit(ids)
 
-    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+    def commit(self, ids: Sequence[int]) -> None:
         for token in ids:
             # Indexed only once it has a follower, so the text's own end never matches itself.
             for n in self.sizes:
@@ -228,15 +228,14 @@ class ChainDrafter:
 
     def __init__(self, *links: Drafter) -> None:
         self.links = links
-        self.wants_hidden = any(link.wants_hidden for link in links)
 
     def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
         for link in self.links:
             link.start(ids, go_on)
 
-    def commit(self, ids: Sequence[int], hidden: Tensor | None = None) -> None:
+    def commit(self, ids: Sequence[int]) -> None:
         for link in self.links:
-            link.commit(ids, hidden)
+            link.commit(ids)
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
         proposals = (link.propose(n, sampling, rng) for link in self.links)

@@ -71,7 +71,6 @@ class Engine:
         self.target = target
         self.drafters = dict(drafters)
         self.eos_ids = eos_ids
-        target.keep_hidden = any(drafter.wants_hidden for drafter in drafters.values())
 
     def generate(
         self,
@@ -133,7 +132,6 @@ class Engine:
         draft = self._propose(request, gamma, sampling)
         t2 = time.perf_counter()
         logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
-        hidden = self.target.hidden
         t3 = time.perf_counter()
         p = probs(logits[-len(draft.ids) - 1 :], [*committed, *draft.ids], sampling)
         accepted, following = verify(p, draft.q, draft.ids, request.rng)
@@ -151,9 +149,7 @@ class Engine:
         committed.extend(block[:kept])
         self.target.rollback(len(self.target.ids) - (len(committed) - 1))
         if request.drafter is not None:
-            self._commit(
-                request, block[:kept], None if hidden is None else hidden[-len(draft.ids) - 1 :][:kept]
-            )
+            self._commit(request, block[:kept])
         ended_inside = kept <= accepted
         turned_down = accepted < len(draft.ids) and not ended_inside
         tokens = tuple(
@@ -277,10 +273,10 @@ class Engine:
         except Exception as problem:
             self._drop_drafter(request, problem)
 
-    def _commit(self, request: _Request, ids: Sequence[int], hidden: Tensor | None) -> None:
+    def _commit(self, request: _Request, ids: Sequence[int]) -> None:
         assert request.drafter is not None
         try:
-            request.drafter.commit(ids, hidden)
+            request.drafter.commit(ids)
         except Exception as problem:
             self._drop_drafter(request, problem)
 
@@ -298,7 +294,7 @@ class Engine:
         """After any end, also an exception's: nothing but committed ids stays cached."""
         reuse(self.target, request.committed)
         if request.drafter is not None:
-            self._commit(request, (), None)
+            self._commit(request, ())
 
     def _finish(self, request: _Request, reason: Reason, notice: str) -> Finished:
         self._settle(request)

@@ -43,8 +43,8 @@ class CompactDecoder:
         self.note = note
         """Why that is not what was asked for; empty if it is."""
         self.ids: list[int] = []
-        self.keep_hidden = False
-        self.hidden: Tensor | None = None
+        self.keep_states = False
+        self.states: Tensor | None = None
         self.device = weights.table.device
         self.weight_bytes = weights.nbytes
         """Bytes of the weights this decoder brought along (0 for one that shares another's)."""
@@ -89,23 +89,19 @@ class CompactDecoder:
     def forward(self, ids: Sequence[int]) -> Tensor:
         """Appends ids; float32 logits [len(ids), vocab]. Raises IdOutOfRange or ContextFull before any work."""
         self._check(ids)
-        hidden = self._run(ids)
-        logits = self._logits(hidden)
-        self._done(ids, hidden)
+        states = self._normed(self._run(ids))
+        logits = self._logits(states)
+        self._done(ids, states)
         return logits
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
-        """Appends ids in chunks, without the head. With keep_hidden, `hidden` covers all of them."""
+        """Appends ids in chunks, without the head."""
         self._check(ids)
-        kept: list[Tensor] = []
         for at in range(0, len(ids), READ_CHUNK):
             chunk = ids[at : at + READ_CHUNK]
             hidden = self._run(chunk)
-            if self.keep_hidden:
-                kept.append(self._normed(hidden))
-            self._done(chunk, None)
-        self.hidden = torch.cat(kept) if kept else None
+            self._done(chunk, self._normed(hidden) if self.keep_states else None)
 
     def rollback(self, n: int) -> None:
         """Forgets the last n ids."""
@@ -116,7 +112,6 @@ class CompactDecoder:
     def reset(self) -> None:
         """Forgets everything; the buffer stays."""
         self.ids = []
-        self.hidden = None
 
     @property
     def cache_bytes(self) -> int:
@@ -190,17 +185,21 @@ class CompactDecoder:
     def _normed(self, hidden: Tensor) -> Tensor:
         return _rms(hidden, self.weights.norm, self.weights.eps)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """float32 [n, vocab] from hidden states before the final norm."""
-        logits = self.weights.head(self._normed(hidden)).float()
+    def _logits(self, states: Tensor) -> Tensor:
+        """float32 [n, vocab] from hidden states behind the final norm."""
+        logits = self.weights.head(states).float()
         missing = self.vocab - self.weights.head_rows
         return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits
 
-    def _done(self, ids: Sequence[int], hidden: Tensor | None) -> None:
+    def _done(self, ids: Sequence[int], states: Tensor | None) -> None:
+        """The forward has succeeded: its ids count, and with keep_states its states stay at their places."""
         if self.device.type == "cuda":
             # So that a forward's time is its own; the sampling that follows waits for it anyway.
             torch.cuda.current_stream(self.device).synchronize()
-        self.hidden = self._normed(hidden) if self.keep_hidden and hidden is not None else None
+        if self.keep_states and states is not None:
+            if self.states is None:
+                self.states = states.new_empty((self.capacity, states.shape[-1]))
+            self.states[len(self.ids) : len(self.ids) + len(states)] = states
         self.ids.extend(ids)
 
     def _check(self, ids: Sequence[int]) -> None:

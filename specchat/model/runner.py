@@ -88,12 +88,12 @@ class Runner:
     cut, entries a shorter head lacks are -inf. `ids` grows only after a forward has succeeded.
     """
 
-    def __init__(self, model: PreTrainedModel, vocab: int, capacity: int, keep_hidden: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, vocab: int, capacity: int) -> None:
         self.model = model
         self.vocab = vocab
         self.capacity = capacity
-        self.keep_hidden = keep_hidden
-        self.hidden: Tensor | None = None
+        self.keep_states = False
+        self.states: Tensor | None = None
         self.ids: list[int] = []
         self.device = model.get_input_embeddings().weight.device
         self.rows = model.get_input_embeddings().weight.shape[0]
@@ -158,14 +158,15 @@ class Runner:
                 cache=self._cache(),
                 use_cache=True,
                 logits_to_keep=wanted,
-                output_hidden_states=self.keep_hidden,
+                output_hidden_states=self.keep_states,
             )
         except BaseException:
             # Some layers may have been written and others not: put every length back to what `ids` says.
             self._restore()
             raise
+        if self.keep_states:
+            self._store(out.hidden_states[-1][0])
         self.ids.extend(ids)
-        self.hidden = out.hidden_states[-1][0] if self.keep_hidden else None
         logits = self._fit(out.logits[0].float())
         if self.device.type == "cuda":
             # So that the time of a forward is the forward's; the draft's sampling waits for it anyway.
@@ -179,6 +180,12 @@ class Runner:
         if self._state is None:
             self._state = DynamicCache(config=self.model.config)
         return self._state
+
+    def _store(self, states: Tensor) -> None:
+        """Keeps the states of the ids just fed, at their places."""
+        if self.states is None:
+            self.states = states.new_empty((self.capacity, states.shape[-1]))
+        self.states[len(self.ids) : len(self.ids) + len(states)] = states
 
     def _fit(self, logits: Tensor) -> Tensor:
         """Cuts a padded head to `vocab`, or fills up a short one with -inf."""

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import torch
 
+from specchat.decode.drafters import Proposal
 from specchat.decode.engine import MAX_GAMMA, Engine, Settings
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
@@ -209,14 +210,20 @@ def test_a_round_is_one_target_forward_over_the_drafts_and_one_more_row() -> Non
     assert [event.draft_forwards for event in reply.rounds] == [4, 4, 4]
 
 
-def test_a_drafter_that_asks_for_hidden_states_gets_one_for_every_emitted_id() -> None:
-    """The state that predicted an emitted id, in order; the script's states are their own places."""
+def test_a_drafter_that_reads_the_targets_states_finds_those_of_all_committed_ids_but_the_last() -> None:
+    """The script's states are their own places."""
+    target = Script(writes([1, 2, 3, 4, 5, 6, 7], 3, 8), 8)
+    target.keep_states = True
     drafter = Forced([[1, 2, 0], [5, 6], [0]])
-    drafter.wants_hidden = True
-    engine = Engine(Script(writes([1, 2, 3, 4, 5, 6, 7], 3, 8), 8), {"forced": drafter}, frozenset())
-    collect(engine, [0, 0, 0], Settings(3, GREEDY, "forced", 7))
-    place = 2
-    assert sum(map(len, drafter.commits)) == 7
-    for ids, hidden in zip(drafter.commits, drafter.hidden, strict=True):
-        assert hidden is not None and hidden.squeeze(-1).tolist() == list(range(place, place + len(ids)))
-        place += len(ids)
+    seen: list[list[float]] = []
+    offer = drafter.propose
+
+    def watched(n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        assert target.states is not None
+        seen.append(target.states[: len(drafter.committed) - 1].squeeze(-1).tolist())
+        return offer(n, sampling, rng)
+
+    drafter.propose = watched  # type: ignore[method-assign]
+    collect(Engine(target, {"forced": drafter}, frozenset()), [0, 0, 0], Settings(3, GREEDY, "forced", 7))
+    assert [len(places) for places in seen] == [2, 5, 6, 7]
+    assert all(places == list(range(len(places))) for places in seen)

@@ -163,19 +163,17 @@ def test_the_first_layers_share_weights_and_are_the_truncated_module():
 
 def test_hidden_states_are_the_librarys_after_the_final_norm():
     model, compact = build(capacity=READ_CHUNK + 60)
-    compact.keep_hidden = True
+    compact.keep_states = True
     ids = some_ids(READ_CHUNK + 50)
     with torch.inference_mode():
         expected = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0]
     compact.read(ids[:-7])
-    assert compact.hidden is not None
-    assert (compact.hidden - expected[:-7]).abs().max() < 1e-4
-    compact.forward(ids[-7:])
-    assert (compact.hidden - expected[-7:]).abs().max() < 1e-4
-    compact.keep_hidden = False
-    compact.rollback(1)
-    compact.forward(ids[-1:])
-    assert compact.hidden is None
+    compact.forward(ids[-7:-3])
+    compact.rollback(2)
+    compact.forward(ids[-5:])
+    assert compact.states is not None
+    assert (compact.states[: len(ids)] - expected).abs().max() < 1e-4
+    assert len(compact.states) == compact.capacity
 
 
 def test_a_padded_head_is_cut_and_a_short_one_filled_with_impossible():

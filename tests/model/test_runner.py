@@ -166,15 +166,18 @@ def test_rows_beyond_the_tokenizer_are_cut_and_missing_ones_are_impossible() -> 
     torch.testing.assert_close(logits[:, :300], full_logits(narrow, TEXT[:4], 300), **CLOSE)
 
 
-def test_hidden_states_are_the_heads_input_for_the_ids_just_fed() -> None:
-    mine = Runner(tiny(), TINY_VOCAB, 64, keep_hidden=True)
-    logits = mine.forward(TEXT[:5])
-    assert mine.hidden is not None and mine.hidden.shape == (5, 64)
+def test_states_are_the_heads_input_for_every_cached_id() -> None:
+    mine = Runner(tiny(), TINY_VOCAB, 64)
+    mine.keep_states = True
+    mine.read(TEXT[:3])
+    mine.forward(TEXT[3:7])
+    mine.rollback(3)
+    logits = mine.forward(TEXT[4:6])
+    assert mine.states is not None and mine.states.shape == (64, 64)
     with torch.inference_mode():
-        torch.testing.assert_close(tiny().lm_head(mine.hidden), logits, **CLOSE)
-    mine.keep_hidden = False
-    mine.forward(TEXT[5:6])
-    assert mine.hidden is None
+        heads = tiny().lm_head(mine.states[: len(mine.ids)])
+        torch.testing.assert_close(heads[4:], logits, **CLOSE)
+        torch.testing.assert_close(heads, full_logits(tiny(), TEXT[:6]), **CLOSE)
 
 
 def test_half_precision_weights_still_give_float32_logits() -> None:
