@@ -1,0 +1,159 @@
+"""Who runs in a benchmark: the engine with some settings, and what people use today.
+
+Each contestant continues the same prompt ids by exactly `tokens` ids with the same sampling, ends ignored, one
+stream; the clock runs from the first token to the last, so that reading the prompt is nobody's advantage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
+
+from specchat.decode.engine import Engine, Settings
+from specchat.decode.events import Finished, Round
+from specchat.decode.sampling import Sampling
+from specchat.decode.stats import Stats
+from specchat.pair import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One measured continuation. seconds: from the first token to the last; tokens: those after the first round."""
+
+    tokens: int
+    seconds: float
+    counts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def tok_per_s(self) -> float:
+        """Decoding speed."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+class Contestant(Protocol):
+    """One column of the table."""
+
+    name: str
+
+    def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
+        """Continues ids by `tokens`, from cold caches."""
+        ...
+
+
+class Ours:
+    """The engine at one γ and drafter; γ = 0 is plain decoding."""
+
+    def __init__(
+        self, pair: Pair, gamma: int, drafter: str = "", name: str = "", sampling: Sampling | None = None
+    ) -> None:
+        self.pair = pair
+        self.gamma = gamma
+        self.drafter = drafter or pair.default_drafter
+        self.name = name or (f"γ {gamma}" if gamma else "plain")
+        self.sampling = sampling or Sampling()
+        self.engine = Engine(pair.target, pair.engine.drafters, frozenset())
+
+    def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
+        """See Contestant. Raises RuntimeError when the engine ends with an error."""
+        self.pair.target.reset()
+        for drafter in self.engine.drafters.values():
+            drafter.reset()
+        base = self.sampling
+        sampling = Sampling(base.temperature, base.top_k, base.top_p, base.min_p, seed=seed)
+        settings = Settings(self.gamma, sampling, self.drafter, tokens)
+        stats = Stats()
+        for event in self.engine.generate(ids, lambda: settings):
+            if isinstance(event, Round):
+                stats.add(event)
+            elif isinstance(event, Finished) and event.reason == "error":
+                raise RuntimeError(event.notice)
+        counts = {
+            "rounds": stats.rounds,
+            "drafted": stats.drafted,
+            "accepted": stats.accepted,
+            "target_forwards": stats.target_forwards,
+            "draft_forwards": stats.draft_forwards,
+            **{f"{part}_s": spent for part, spent in stats.time_split().items()},
+        }
+        if stats.offered:
+            counts["first_offered"], counts["first_kept"] = stats.offered[0], stats.kept[0]
+        return Run(stats.emitted - stats.first_tokens, stats.elapsed_s - stats.first_token_s, counts)
+
+
+class _Clock(BaseStreamer):  # type: ignore[misc]
+    """Notes when tokens arrive; the first call is the prompt."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.counts: list[int] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.times.append(time.perf_counter())
+        self.counts.append(value.numel())
+
+    def end(self) -> None:
+        pass
+
+
+class HuggingFace:
+    """transformers' own generate on the same weights; with a draft, its assisted generation."""
+
+    def __init__(
+        self, model: PreTrainedModel, draft: PreTrainedModel | None = None, sampling: Sampling | None = None
+    ) -> None:
+        self.model = model
+        self.draft = draft
+        self.sampling = sampling or Sampling()
+        self.name = "transformers, assisted" if draft is not None else "transformers"
+
+    @torch.inference_mode()
+    def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
+        """See Contestant."""
+        torch.manual_seed(seed)
+        clock = _Clock()
+        config = GenerationConfig(
+            max_new_tokens=tokens, min_new_tokens=tokens, do_sample=self.sampling.temperature > 0,
+            temperature=self.sampling.temperature, top_k=self.sampling.top_k, top_p=self.sampling.top_p,
+            pad_token_id=0, eos_token_id=None,
+        )  # fmt: skip
+        block = torch.tensor([list(ids)], device=self.model.device)
+        self.model.generate(
+            block, attention_mask=torch.ones_like(block), generation_config=config, streamer=clock,
+            **({} if self.draft is None else {"assistant_model": self.draft}),
+        )  # fmt: skip
+        return Run(sum(clock.counts[2:]), clock.times[-1] - clock.times[1])
+
+
+class LlamaCpp:
+    """llama.cpp through llama-cpp-python, on the GGUF file itself (its weights stay 4-bit)."""
+
+    name = "llama.cpp"
+
+    def __init__(self, path: str, context: int, threads: int, sampling: Sampling | None = None) -> None:
+        try:
+            from llama_cpp import Llama
+        except ImportError as problem:
+            raise ValueError(
+                "--against llama.cpp needs the package llama-cpp-python, which is not installed."
+            ) from problem
+        self.sampling = sampling or Sampling()
+        self.model = Llama(path, n_ctx=context, n_threads=threads, verbose=False)
+
+    def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
+        """See Contestant."""
+        self.model.reset()
+        self.model.set_seed(seed)
+        s = self.sampling
+        times = []
+        stream = self.model.generate(
+            list(ids), top_k=s.top_k, top_p=s.top_p, min_p=s.min_p, temp=s.temperature, repeat_penalty=1.0
+        )
+        for _, _token in zip(range(tokens), stream, strict=False):
+            times.append(time.perf_counter())
+        return Run(len(times) - 1, times[-1] - times[0])
