@@ -16,8 +16,8 @@ from typing import TextIO, cast, get_args
 
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
+from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
-from specchat.pair import PairOptions
 
 Progress = Callable[[str], None]
 
@@ -42,6 +42,9 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         default="auto",
         help="auto (float16 weights on a CPU, bfloat16 on a GPU), float32, float16, bfloat16, int8",
+    )
+    pair.add_argument(
+        "--threads", type=int, default=None, help="CPU threads (default: one core is left to the page)"
     )
     pair.add_argument(
         "--context", type=int, default=None, help="most tokens of a conversation (default: up to 8192)"
@@ -83,6 +86,8 @@ def options_of(args: argparse.Namespace) -> PairOptions:
         raise ValueError(
             f"--precision is {args.precision}; it must be one of {', '.join(get_args(Precision))}."
         )
+    if args.threads is not None and args.threads < 1:
+        raise ValueError(f"--threads is {args.threads}; it must be 1 or more.")
     if args.context is not None and args.context < 16:
         raise ValueError(f"--context is {args.context}; it must be 16 or more.")
     return PairOptions(
@@ -90,6 +95,7 @@ def options_of(args: argparse.Namespace) -> PairOptions:
         args.draft or "",
         args.device,
         cast(Precision, args.precision),
+        args.threads,
         args.context,
         args.cache_dir,
     )

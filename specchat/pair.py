@@ -5,6 +5,7 @@ The one place that puts the rooms together; the worker owns what it returns.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
-from specchat.model.catalog import BUILTIN
+from specchat.model.catalog import BUILTIN, OWN_DRAFTS, PairOptions
 from specchat.model.compact import CompactDecoder, supports_module
 from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model
@@ -35,20 +36,6 @@ DEFAULT_CONTEXT = 8192
 """Most ids a cache is made for unless asked otherwise: the whole of a 128k context would reserve gigabytes."""
 
 SHALLOW_LAYERS = 2
-OWN_DRAFTS = ("shallow", "self", "ngram", "none")
-"""Drafts that need no second model: the target's first layers, the target itself, its own text, nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairOptions:
-    """Which models, where, how precise: what a person asks for at start. draft "" is the default for the target."""
-
-    target: str = BUILTIN
-    draft: str = ""
-    device: str = "auto"
-    precision: Precision = "auto"
-    context: int | None = None
-    cache_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +103,9 @@ class Pair:
             free, total = torch.cuda.mem_get_info(device)
             return Memory("VRAM", weights, drafts, sum(m.cache_bytes for m in models), total - free, free)
         self.deepest = max(self.deepest, *(len(model.ids) for model in models))
-        caches = sum(model.cache_bytes * min(self.deepest, model.capacity) // model.capacity for model in models)
+        caches = sum(
+            model.cache_bytes * min(self.deepest, model.capacity) // model.capacity for model in models
+        )
         used = psutil.Process().memory_info().rss
         return Memory("RSS", weights, drafts, caches, used, psutil.virtual_memory().available)
 
@@ -158,6 +147,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     Raises a ModelError with a sentence when a model cannot be had, does not fit in memory, or the two do not
     fit together. A target whose state cannot be rolled back is served plainly, with a note.
     """
+    torch.set_num_threads(options.threads or default_threads())
     choice = options.draft or ("shallow" if options.target == BUILTIN else "ngram")
     second = None if choice in OWN_DRAFTS else choice
     context = options.context or DEFAULT_CONTEXT
@@ -199,6 +189,16 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     progress("Warming up and measuring a plain step.")
     pair.warm_up()
     return pair
+
+
+def default_threads() -> int:
+    """Every core but one: page and browser need it, and threads that wait for a busy core cost more than they bring.
+
+    Measured on 2 cores with anything else running: two threads take several times as long as one.
+    """
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(cores, allowed) - 1)
 
 
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:

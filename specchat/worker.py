@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specchat.chat.conversation import Message
 from specchat.chat.stream import Piece, ReplyStream
@@ -22,7 +22,10 @@ from specchat.decode.engine import Settings
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
 from specchat.model.errors import ModelError
-from specchat.pair import Memory, Pair
+
+if TYPE_CHECKING:
+    # Not at run time: it brings transformers, which a page that is still coming up does not need yet.
+    from specchat.pair import Memory, Pair
 
 log = logging.getLogger(__name__)
 

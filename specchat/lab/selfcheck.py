@@ -25,7 +25,8 @@ from specchat.chat.conversation import Message
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling, probs, sample
-from specchat.pair import Pair, PairOptions, Progress, open_pair
+from specchat.model.catalog import PairOptions
+from specchat.pair import Pair, Progress, open_pair
 from specchat.worker import Done, Job, Live, Step, Worker
 
 Say = Callable[[str], None]

@@ -8,8 +8,15 @@ is decided by `pairing` from the files themselves, for these as for any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specchat.model.linear import Precision
 
 BUILTIN = "builtin"
+
+OWN_DRAFTS = ("shallow", "self", "ngram", "none")
+"""Drafts that need no second model: the target's first layers, the target itself, its own text, nothing."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +96,16 @@ PAIRS: tuple[Pair, ...] = (
 def find(key: str) -> Pair | None:
     """The pair of that key, or None."""
     return next((pair for pair in PAIRS if pair.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """Which models, where, how precise: what a person asks for at start. draft "" is the default for the target."""
+
+    target: str = BUILTIN
+    draft: str = ""
+    device: str = "auto"
+    precision: Precision = "auto"
+    threads: int | None = None
+    context: int | None = None
+    cache_dir: str | None = None

@@ -33,16 +33,17 @@ class Page:
     desk: Desk
     chat: ChatTab
 
-    def launch(self, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> None:
-        """Serves until interrupted. Raises OSError when the port is taken."""
-        self.blocks.launch(server_name=host, server_port=port, inbrowser=open_browser, **self.launch_kwargs)
-
-    def start(self, port: int | None = None) -> str:
-        """Serves from a background thread, on this machine only; returns the address. `blocks.close()` ends it."""
+    def start(self, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
+        """Serves from a background thread; returns the address. Raises OSError when the port is taken."""
         _, url, _ = self.blocks.launch(
-            server_port=port, prevent_thread_lock=True, quiet=True, **self.launch_kwargs
-        )
+            server_name=host, server_port=port, inbrowser=open_browser,
+            prevent_thread_lock=True, quiet=True, **self.launch_kwargs,
+        )  # fmt: skip
         return str(url)
+
+    def wait(self) -> None:
+        """Until interrupted; then the server is closed."""
+        self.blocks.block_thread()
 
 
 def build(worker: Worker, settings: Settings | None = None, options: Options | None = None) -> Page:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from specchat.decode.stats import Stats
-from specchat.pair import Memory
 from specchat.ui.meter import Meter, Tick
+
+if TYPE_CHECKING:
+    from specchat.pair import Memory
 
 DASH = "–"
 
@@ -56,7 +59,7 @@ def _speed(meter: Meter) -> str:
     return (
         '<div class="sc-speed" title="Tokens after the first round, divided by the seconds after it. '
         'Measured in the engine; reading the prompt is not counted.">'
-        f'<span class="sc-big">{big}</span> <span class="sc-unit">tok/s</span>'
+        f'<span class="sc-big{"" if stats.rounds else " sc-none"}">{big}</span> <span class="sc-unit">tok/s</span>'
         f'<span class="sc-sub">{now}</span></div>'
     )
 
