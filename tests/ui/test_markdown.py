@@ -35,7 +35,7 @@ def test_every_visible_character_stays(text):
 
 def test_code_is_escaped_once():
     html = render('```html\n<b class="x">a &amp; b</b>\n```')
-    assert '&lt;b class=&quot;x&quot;&gt;a &amp;amp; b&lt;/b&gt;' in html
+    assert "&lt;b class=&quot;x&quot;&gt;a &amp;amp; b&lt;/b&gt;" in html
     assert "`a<b`" not in render("`a<b`")
     assert "<code>a&lt;b</code>" in render("`a<b`")
 
@@ -49,8 +49,17 @@ def test_images_and_links_load_nothing_but_say_where_they_point():
 
 
 def test_ordinary_markdown_is_rendered():
-    html = render("# Head\n\nA **bold** *word*\nnext line\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n")
-    for part in ("<h1>Head</h1>", "<strong>bold</strong>", "<br", "<li>one</li>", "<td>1</td>", "<blockquote>"):
+    html = render(
+        "# Head\n\nA **bold** *word*\nnext line\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n"
+    )
+    for part in (
+        "<h1>Head</h1>",
+        "<strong>bold</strong>",
+        "<br",
+        "<li>one</li>",
+        "<td>1</td>",
+        "<blockquote>",
+    ):
         assert part in html
 
 

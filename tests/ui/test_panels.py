@@ -10,11 +10,25 @@ from specchat.decode.events import Prefill, Round, Token
 from specchat.decode.stats import Stats
 from specchat.pair import Memory
 from specchat.ui.meter import Meter
-from specchat.ui.panels import Yardstick, lengths_figure, live_panel, memory_figure, places_figure, seconds, size, speed, time_figure
+from specchat.ui.panels import (
+    Yardstick,
+    lengths_figure,
+    live_panel,
+    memory_figure,
+    places_figure,
+    seconds,
+    size,
+    speed,
+    time_figure,
+)
 
 
-def one(index: int, accepted: int, drafted: int = 4, gamma: int = 4, changed: bool = False, s: float = 0.1) -> Round:
-    tokens = tuple(Token(i, "accepted" if i < accepted else "recovered", 0.5, 0.5, i) for i in range(accepted + 1))
+def one(
+    index: int, accepted: int, drafted: int = 4, gamma: int = 4, changed: bool = False, s: float = 0.1
+) -> Round:
+    tokens = tuple(
+        Token(i, "accepted" if i < accepted else "recovered", 0.5, 0.5, i) for i in range(accepted + 1)
+    )
     return Round(
         index, tokens, None, gamma, drafted, accepted, "model" if drafted else "", 1, drafted, s / 4, s / 2, s / 8, s / 8,
         (index + 1) * s, changed, Prefill(0, 9, 0.2) if index == 0 else None,
@@ -95,8 +109,20 @@ def test_words_from_outside_are_escaped():
 
 
 def test_units():
-    assert [seconds(s) for s in (0.0854, 0.999, 4.24, 59.99, 125)] == ["85 ms", "1.0 s", "4.2 s", "1 min 0 s", "2 min 5 s"]
-    assert [size(b) for b in (0, 999, 98_362_432, 1_240_000_000, 16e9)] == ["0 B", "999 B", "98 MB", "1.2 GB", "16 GB"]
+    assert [seconds(s) for s in (0.0854, 0.999, 4.24, 59.99, 125)] == [
+        "85 ms",
+        "1.0 s",
+        "4.2 s",
+        "1 min 0 s",
+        "2 min 5 s",
+    ]
+    assert [size(b) for b in (0, 999, 98_362_432, 1_240_000_000, 16e9)] == [
+        "0 B",
+        "999 B",
+        "98 MB",
+        "1.2 GB",
+        "16 GB",
+    ]
     assert [speed(s) for s in (1.27, 71.34, 250.2)] == ["1.3", "71.3", "250"]
 
 

@@ -81,7 +81,11 @@ def test_editing_replaces_the_turn_and_what_follows():
     session = Session(Live(), turns=[Turn(f"q{i}", finished(f"a{i}")) for i in range(3)])
     session.editing = 1
     session.ask("new")
-    assert [(m.role, m.content) for m in session.messages()] == [("user", "q0"), ("assistant", "a0"), ("user", "new")]
+    assert [(m.role, m.content) for m in session.messages()] == [
+        ("user", "q0"),
+        ("assistant", "a0"),
+        ("user", "new"),
+    ]
     assert session.editing is None
 
 
@@ -130,7 +134,9 @@ def test_error_and_tail_end_a_reply_without_losing_text():
 def test_the_lens_escapes_tokens_and_rejected_proposals():
     reply = Reply()
     token = Token(1, "recovered", 0.004, None, 0)
-    event = Round(0, (token,), Rejected(7, 0.02, 0.6, 0), 2, 2, 0, "ngram", 1, 0, 0, 0.1, 0, 0, 0.1, discarded=(8,))
+    event = Round(
+        0, (token,), Rejected(7, 0.02, 0.6, 0), 2, 2, 0, "ngram", 1, 0, 0, 0.1, 0, 0, 0.1, discarded=(8,)
+    )
     reply.take(Step(event, (Piece("<img src=x>\n", token, 0),)))
     lens = Lens(lambda id: f"<{id}>")
     lens.update(reply)

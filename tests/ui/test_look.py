@@ -1,0 +1,72 @@
+"""What the eye and the network get: contrast in light and dark, no address but our own, the policy on every answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+
+from specchat import ui
+from specchat.ui import theme
+from tests.ui.fake_worker import FakePair, fake_worker
+
+CSS = (theme.ASSETS / "page.css").read_text(encoding="utf-8")
+BODY = {"light": "#fbfbfb", "dark": theme.INK.c950}
+
+
+def colours(scheme: str) -> dict[str, str]:
+    block = re.search((r":root" if scheme == "light" else r"\.dark") + r" \{(.*?)\}", CSS, re.DOTALL)
+    assert block is not None
+    return dict(re.findall(r"--sc-([a-z-]+): (#[0-9a-f]{6})", block[1]))
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_hues_stand_out_from_what_is_behind_them(scheme):
+    found = colours(scheme)
+    for ground in (found["card"], found["well"], BODY[scheme]):
+        for name in ("ink", "soft"):
+            assert contrast(found[name], ground) >= 4.5, (scheme, name, ground)
+        for name in ("draft", "target"):
+            assert contrast(found[name], ground) >= 3.0, (scheme, name, ground)
+
+
+def test_nothing_of_ours_names_another_address():
+    for name in ("page.css", "page.js", "logo.svg"):
+        text = (theme.ASSETS / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE), name
+        assert "url(" not in text
+        assert "@import" not in text
+    assert all(font.name and type(font).__name__ == "Font" for font in theme.theme()._font)
+
+
+@pytest.fixture
+def page() -> Iterator[ui.Page]:
+    worker = fake_worker(FakePair())
+    found = ui.build(worker)
+    yield found
+    found.blocks.close()
+    worker.close()
+
+
+def test_every_answer_forbids_foreign_requests(page):
+    url = page.start()
+    with urlopen(url) as answer:
+        policy = answer.headers["content-security-policy"]
+        body = answer.read().decode()
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+    assert "fonts.googleapis" not in body
+    assert page.blocks.analytics_enabled is False
