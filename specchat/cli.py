@@ -16,6 +16,7 @@ from typing import TextIO, cast, get_args
 
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
+from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
 from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
 
@@ -127,6 +128,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_pair_arguments(selfcheck)
     selfcheck.set_defaults(run=_selfcheck)
+    benchmark = commands.add_parser(
+        "bench", help="measure speed by a fixed protocol, also against other programs"
+    )
+    add_bench_arguments(benchmark)
+    add_pair_arguments(benchmark)
+    benchmark.set_defaults(run=_bench)
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))
@@ -181,6 +188,13 @@ def _selfcheck(args: argparse.Namespace) -> int:
 
     what = args.what or ["overhead", "cycles", "length", "start"]
     selfcheck.run(what, options_of(args), progress_on(sys.stderr), print)
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from specchat.lab import bench_command
+
+    bench_command.run(args, options_of(args), progress_on(sys.stderr), print)
     return 0
 
 

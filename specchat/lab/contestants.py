@@ -74,6 +74,7 @@ class Ours:
             elif isinstance(event, Finished) and event.reason == "error":
                 raise RuntimeError(event.notice)
         counts = {
+            "emitted": stats.emitted,
             "rounds": stats.rounds,
             "drafted": stats.drafted,
             "accepted": stats.accepted,

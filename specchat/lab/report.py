@@ -78,8 +78,7 @@ def _counts(results: Sequence[Result], name: str) -> list[str]:
     def total(key: str) -> float:
         return sum(r.counts.get(key, 0.0) for r in results if r.contestant == name)
 
-    tokens = sum(r.tokens for r in results if r.contestant == name)
-    rounds, drafted = total("rounds"), total("drafted")
+    tokens, rounds, drafted = total("emitted"), total("rounds"), total("drafted")
     return [
         f"{tokens / rounds:.2f}" if rounds else "–",
         f"{total('accepted') / drafted:.0%}" if drafted else "–",

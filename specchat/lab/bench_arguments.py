@@ -1,0 +1,38 @@
+"""The benchmark's arguments, apart from what runs it: `--help` should not have to import the models' libraries."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+QUICK = {"prompts": 6, "tokens": 96, "seeds": 1}
+FULL = {"prompts": 30, "tokens": 512, "seeds": 3}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What belongs to the benchmark alone; the pair's arguments are the program's own."""
+    parser.add_argument("--quick", action="store_true", help=f"a short form of the protocol: {QUICK}")
+    for name, value in FULL.items():
+        parser.add_argument(
+            f"--{name}", type=int, default=None, help=f"default {value}, or {QUICK[name]} with --quick"
+        )
+    parser.add_argument("--gammas", default="2,4,6", help="speculation lengths to run beside plain decoding")
+    parser.add_argument(
+        "--plain-float32", action="store_true", help="also plain decoding with float32 weights"
+    )
+    parser.add_argument(
+        "--against", action="append", default=[], choices=["hf", "llama.cpp"],
+        help="transformers' plain and assisted generation, llama.cpp; may be given twice",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hf-draft",
+        default=None,
+        help="draft for assisted generation (default: the target's first two layers)",
+    )
+    parser.add_argument("--gguf", default=None, help="the GGUF file that llama.cpp runs")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="record (JSON lines); an unfinished one is continued"
+    )
+    parser.add_argument(
+        "--plot", type=Path, default=None, help="also draw the result into this PNG or SVG file"
+    )

@@ -1,0 +1,120 @@
+"""`python -m specchat bench`: arguments → contestants → protocol → table, record and plot."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel
+
+from specchat.chat.conversation import Message
+from specchat.lab import bench, report, suite
+from specchat.lab.bench_arguments import FULL, QUICK
+from specchat.lab.contestants import Contestant, HuggingFace, LlamaCpp, Ours
+from specchat.model.catalog import PairOptions
+from specchat.model.loading import load_model
+from specchat.model.store import cache_root
+from specchat.pair import Pair, Progress, open_pair
+
+Say = Callable[[str], None]
+
+
+def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say: Say) -> None:
+    """The whole benchmark; says the table. Raises ValueError with a sentence for arguments that do not go together."""
+    size = {name: getattr(args, name) or (QUICK if args.quick else FULL)[name] for name in FULL}
+    prompts = suite.sample(suite.load(), size["prompts"])
+    protocol = bench.Protocol(tuple(prompts), size["tokens"], tuple(range(size["seeds"])))
+    pair = open_pair(options, progress)
+    contestants = _contestants(args, options, pair, progress)
+    out = args.out or cache_root(options.cache_dir) / "bench" / time.strftime("%Y%m%d-%H%M%S.jsonl")
+    names = f"{pair.target_name} with {pair.draft_name}"
+    facts = {"pair": names, "precision": pair.precision, "threads": torch.get_num_threads()}
+
+    def encode(text: str) -> Sequence[int]:
+        return pair.template.encode([Message("user", text)], "", pair.capacity - protocol.tokens).ids
+
+    results = bench.run(contestants, protocol, encode, out, facts, progress)
+    baseline = "transformers" if "hf" in args.against else "plain"
+    say(
+        f"{names}, {pair.precision}; {len(prompts)} prompts × {protocol.tokens} tokens × {len(protocol.seeds)} seeds\n"
+    )
+    say(report.table(results, baseline))
+    _say_parts(results, contestants, say)
+    _say_limit(pair, say)
+    say(f"Record: {out}")
+    if args.plot:
+        report.plot(results, baseline, args.plot)
+        say(f"Plot: {args.plot}")
+
+
+def _contestants(
+    args: argparse.Namespace, options: PairOptions, pair: Pair, progress: Progress
+) -> list[Contestant]:
+    found: list[Contestant] = [Ours(pair, 0)]
+    if pair.drafters:
+        found += [Ours(pair, gamma) for gamma in _numbers(args.gammas)]
+    if args.plain_float32:
+        plain = open_pair(replace(options, precision="float32", draft="none"), progress)
+        found.append(Ours(plain, 0, name="plain, float32"))
+    if "hf" in args.against:
+        model = load_model(
+            options.target, dtype="float32", cache_dir=options.cache_dir, progress=progress
+        ).module
+        draft = (
+            _first_layers(model)
+            if args.hf_draft is None
+            else load_model(args.hf_draft, dtype="float32").module
+        )
+        found += [HuggingFace(model), HuggingFace(model, draft)]
+    if "llama.cpp" in args.against:
+        if not args.gguf:
+            raise ValueError("--against llama.cpp needs --gguf FILE: the file that it runs.")
+        found.append(LlamaCpp(args.gguf, 4096, torch.get_num_threads()))
+    return found
+
+
+def _first_layers(model: PreTrainedModel, count: int = 2) -> PreTrainedModel:
+    """A shallow copy for assisted generation: shared weights, the first layers only."""
+    shallow = copy.copy(model)
+    shallow._modules = dict(model._modules)
+    shallow.config = copy.deepcopy(model.config)
+    shallow.config.num_hidden_layers = count
+    shallow.model = copy.copy(model.model)
+    shallow.model._modules = dict(model.model._modules)
+    shallow.model.config = shallow.config
+    shallow.model.layers = model.model.layers[:count]
+    return shallow
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip() and int(part) > 0]
+    except ValueError:
+        raise ValueError(
+            f"--gammas is {text!r}; it must be numbers separated by commas, like 2,4,6."
+        ) from None
+
+
+def _say_parts(results: Sequence[bench.Result], contestants: Sequence[Contestant], say: Say) -> None:
+    """Where a round's time goes, for each of ours."""
+    for contestant in contestants:
+        split = report.time_split(results, contestant.name)
+        if total := sum(split.values()):
+            parts = ", ".join(
+                f"{name[:-2]} {1e3 * spent:.2f} ms ({spent / total:.1%})" for name, spent in split.items()
+            )
+            say(f"\nA round of {contestant.name}: {1e3 * total:.1f} ms: {parts}")
+
+
+def _say_limit(pair: Pair, say: Say) -> None:
+    """The speed that memory allows: the bytes of a step over the measured bandwidth."""
+    bandwidth = bench.read_bandwidth()
+    step = pair.target.weight_bytes / bandwidth
+    say(
+        f"\nSpeed limit of a plain step: {pair.target.weight_bytes / 1e6:.0f} MB of weights at the measured "
+        f"{bandwidth / 1e9:.1f} GB/s is {1e3 * step:.1f} ms, {1 / step:.0f} tok/s"
+    )
