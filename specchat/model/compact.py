@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from specchat.model.compact_weights import Layer, Weights, supports, supports_module, take
+from specchat.model.compact_weights import Weights, supports, supports_module, take
 from specchat.model.errors import ContextFull, IdOutOfRange
 from specchat.model.linear import Precision, choose
+from specchat.model.stack import Stack, rms
 
 __all__ = ["CompactDecoder", "supports", "supports_module"]
 
@@ -48,11 +49,7 @@ class CompactDecoder:
         self.device = weights.table.device
         self.weight_bytes = weights.nbytes
         """Bytes of the weights this decoder brought along (0 for one that shares another's)."""
-        # empty, not zeros: pages are taken from the system only when they are written.
-        shape = (len(weights.layers), 2, weights.kv_heads, capacity, weights.head_dim)
-        self._cache = torch.empty(shape, dtype=weights.dtype, device=self.device)
-        self._columns = torch.arange(capacity, device=self.device)
-        self._turns = _turns(weights, capacity)
+        self._stack = Stack(weights, capacity)
 
     @classmethod
     def from_module(
@@ -116,74 +113,17 @@ class CompactDecoder:
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values at full length (a CPU commits them only as they are used)."""
-        return self._cache.numel() * self._cache.element_size()
+        return self._stack.cache_bytes
 
     # -- one pass ---------------------------------------------------------------------------------
 
     def _run(self, ids: Sequence[int]) -> Tensor:
         """Hidden states [n, d] before the final norm; writes positions len(self.ids)… of the cache."""
         w = self.weights
-        start, n = len(self.ids), len(ids)
-        x = w.table[torch.tensor(ids, device=self.device)].to(w.dtype)
-        turns = self._turns[start : start + n]
-        masks: dict[int | None, tuple[int, Tensor | None]] = {}
-        for layer, cache in zip(w.layers, self._cache, strict=True):
-            if layer.window not in masks:
-                masks[layer.window] = self._visible(start, n, layer.window)
-            first, mask = masks[layer.window]
-            qkv = layer.qkv(_rms(x, layer.norm, w.eps)).view(n, -1, w.head_dim)
-            x += layer.out(self._attend(qkv, layer, cache, turns, start, first, mask))
-            gate, up = layer.gate_up(_rms(x, layer.mlp_norm, w.eps)).chunk(2, dim=-1)
-            x += layer.down(F.silu(gate).mul_(up))
-        return x
-
-    def _attend(
-        self,
-        qkv: Tensor,
-        layer: Layer,
-        cache: Tensor,
-        turns: Tensor,
-        start: int,
-        first: int,
-        mask: Tensor | None,
-    ) -> Tensor:
-        """qkv [n, heads + 2·kv_heads, head_dim], cache [2, kv_heads, capacity, head_dim] -> [n, heads·head_dim].
-
-        Queries that share a key head become rows of one product, so keys are read once and never repeated.
-        """
-        w = self.weights
-        n, both = qkv.shape[0], w.heads + w.kv_heads
-        qk = qkv[:, :both]
-        if layer.qk_norm is not None:
-            qk = F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm
-        if layer.rotary:
-            qk = _rotate(qk, turns)
-        end = start + n
-        cache[0, :, start:end] = qk[:, w.heads :].transpose(0, 1)
-        cache[1, :, start:end] = qkv[:, both:].transpose(0, 1)
-        group = w.heads // w.kv_heads
-        q = qk[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
-        q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
-        keys, values = cache[:, None, :, first:end]
-        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
-        return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
-
-    def _visible(self, start: int, n: int, window: int | None) -> tuple[int, Tensor | None]:
-        """The first cached position any of n rows sees, and the mask [n·group, columns] (None: all see all)."""
-        first = 0 if window is None else max(0, start - window + 1)
-        if n == 1:
-            return first, None
-        rows = torch.arange(start, start + n, device=self.device)[:, None]
-        columns = self._columns[first : start + n]
-        hidden = columns > rows
-        if window is not None:
-            hidden |= columns <= rows - window
-        mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=self.device)
-        mask.masked_fill_(hidden, float("-inf"))
-        return first, mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
+        return self._stack(w.table[torch.tensor(ids, device=self.device)].to(w.dtype), len(self.ids))
 
     def _normed(self, hidden: Tensor) -> Tensor:
-        return _rms(hidden, self.weights.norm, self.weights.eps)
+        return rms(hidden, self.weights.norm, self.weights.eps)
 
     def _logits(self, states: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states behind the final norm."""
@@ -213,22 +153,3 @@ class CompactDecoder:
         worst = min(ids) if min(ids) < 0 else max(ids)
         if not 0 <= worst < rows:
             raise IdOutOfRange(f"Token id {worst} is outside the model's table of {rows}.")
-
-
-def _rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
-
-
-def _turns(weights: Weights, capacity: int) -> Tensor:
-    """Rotations of every position as complex numbers [capacity, 1, head_dim / 2] (frequencies in float32, as trained)."""
-    angles = torch.arange(capacity, device=weights.frequencies.device).float()[:, None] * weights.frequencies
-    return torch.polar(torch.full_like(angles, weights.rotary_scale), angles)[:, None]
-
-
-def _rotate(qk: Tensor, turns: Tensor) -> Tensor:
-    """Turns the pairs (i, i + head_dim/2) of each head [n, heads, head_dim] by their position.
-
-    The result holds each pair side by side. Queries and keys are ordered alike, so their products are unchanged.
-    """
-    real, imaginary = qk.float().chunk(2, dim=-1)
-    return torch.view_as_real(torch.complex(real, imaginary) * turns).flatten(-2).to(qk.dtype)

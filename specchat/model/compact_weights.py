@@ -71,6 +71,8 @@ class Weights:
     norm: Tensor
     head: Linear
     head_rows: int
+    tied: bool
+    """The output head's weights are the embedding's."""
     frequencies: Tensor
     rotary_scale: float
     heads: int
@@ -148,6 +150,7 @@ def take(module: PreTrainedModel, vocab: int, how: Choice, consume: bool) -> Wei
         norm=norm,
         head=head,
         head_rows=rows,
+        tied=tied,
         frequencies=body.rotary_emb.inv_freq.detach().float(),
         rotary_scale=float(body.rotary_emb.attention_scaling),
         heads=config.num_attention_heads,

@@ -29,6 +29,10 @@ class Linear(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
+    def rows(self, index: Tensor) -> Tensor:
+        """The weights of some outputs, [len(index), d], as near to the originals as they are kept."""
+        ...
+
 
 class Plain:
     """torch's own multiplication, in the weights' type; shares the weights it is given."""
@@ -40,6 +44,9 @@ class Plain:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
+
+    def rows(self, index: Tensor) -> Tensor:
+        return self.weight[index]
 
 
 class OneDnn:
@@ -55,6 +62,9 @@ class OneDnn:
         out = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return cast(Tensor, out)
 
+    def rows(self, index: Tensor) -> Tensor:
+        return cast(Tensor, self.packed.to_dense())[index]
+
 
 class HalfWeights:
     """FBGEMM: float16 weights, float32 activations and sums. Not a quantisation; KL to float32 is about 1e-6."""
@@ -67,6 +77,9 @@ class HalfWeights:
 
     def __call__(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.multiply(x, self.packed))
+
+    def rows(self, index: Tensor) -> Tensor:
+        return cast(Tensor, torch.ops.quantized.linear_unpack_fp16(self.packed)[0])[index]
 
 
 class Int8:
@@ -101,6 +114,9 @@ class Int8:
         out = self.multiply(both.view(2 * n, width), 1.0, 64, self.packed)
         out = torch.add(out[:n], out[n:], alpha=1 / 126).mul_(scale)
         return out if self.bias is None else out.add_(self.bias)
+
+    def rows(self, index: Tensor) -> Tensor:
+        return cast(Tensor, torch.ops.quantized.linear_unpack(self.packed)[0].dequantize())[index]
 
 
 @dataclass(frozen=True, slots=True)

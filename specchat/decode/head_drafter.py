@@ -1,0 +1,134 @@
+"""A small head that reads the target's hidden states proposes (EAGLE, Li et al. 2024).
+
+What the target computed for the committed text lies in `target.states`, so the head starts every round from the
+truth. Its own guesses serve as states only within a proposal, and are forgotten with the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, common_prefix
+from specchat.decode.sampling import Sampling, probs, sample
+
+
+class Head(Protocol):
+    """Pairs (state of id i, id i+1) in, guessed states of ids i+1 out, over a cache of pairs."""
+
+    name: str
+    capacity: int
+    """The most pairs the cache can hold."""
+    length: int
+    """Pairs in the cache."""
+    subset: Tensor
+    """The id of each column of the logits; ids that are not among them are never proposed."""
+
+    def feed(self, states: Tensor, ids: Sequence[int]) -> Tensor:
+        """Appends pairs; the states [n, d] they lead to."""
+        ...
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """float32 [n, len(subset)]: the law of the id after each pair."""
+        ...
+
+    def rollback(self, n: int) -> None:
+        """Forgets the last n pairs in O(1)."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets everything."""
+        ...
+
+
+class HeadDrafter:
+    """Proposes with a head over the target's states, sampled with the target's own settings.
+
+    Outside `propose` the head's cache holds true pairs only, a prefix of the committed text's: pair i is
+    (the target's state of id i, id i+1). Sets the target's `keep_states`, so make it before the first forward.
+    """
+
+    def __init__(self, target: Forward, head: Head) -> None:
+        self.target = target
+        self.head = head
+        self.name = head.name
+        self.committed: list[int] = []
+        self._ids: list[int] = head.subset.tolist()
+        self._places = {token: place for place, token in enumerate(self._ids)}
+        target.keep_states = True
+
+    def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
+        # Pair i holds ids i and i + 1: of n ids in common, n - 1 pairs are in common.
+        self._forget_behind(common_prefix(self.committed, ids) - 1)
+        self.committed = list(ids)
+        if len(ids) - 1 <= self.head.capacity:
+            while self._known() - self.head.length > READ_CHUNK and go_on():
+                self._feed(READ_CHUNK)
+
+    def commit(self, ids: Sequence[int]) -> None:
+        self.committed.extend(ids)
+
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+        pairs = len(self.committed) - 1
+        n = min(n, self.head.capacity - pairs + 1)
+        if n < 1 or pairs < 1 or self._known() < pairs:
+            return Proposal()
+        # At least one pair is fed: its output is what the first proposal is drawn from.
+        self._forget_behind(pairs - 1)
+        forwards = 0
+        state = None
+        while self.head.length < pairs:
+            state = self._feed(READ_CHUNK)
+            forwards += 1
+        assert state is not None
+        ids: list[int] = []
+        rows: list[Tensor] = []
+        try:
+            while True:
+                rows.append(self._law(state, ids, sampling, rng.device))
+                ids.append(self._ids[sample(rows[-1][0], rng)])
+                if len(ids) == n:
+                    break
+                state = self.head.feed(state, ids[-1:])
+                forwards += 1
+        finally:
+            self._forget_behind(pairs)
+        return Proposal(tuple(ids), self._widened(torch.cat(rows)), forwards, self.name)
+
+    def reset(self) -> None:
+        self.committed = []
+        self.head.reset()
+
+    def cached(self) -> int:
+        return self.head.length
+
+    def _known(self) -> int:
+        """True pairs that can be fed: those whose state the target has computed."""
+        return min(len(self.committed) - 1, len(self.target.ids)) if self.target.states is not None else 0
+
+    def _forget_behind(self, pairs: int) -> None:
+        self.head.rollback(max(0, self.head.length - max(0, pairs)))
+
+    def _feed(self, most: int) -> Tensor:
+        """Feeds the next true pairs; the state [1, d] that the last of them leads to."""
+        at = self.head.length
+        end = min(at + most, len(self.committed) - 1)
+        assert self.target.states is not None
+        return self.head.feed(self.target.states[at:end], self.committed[at + 1 : end + 1])[-1:]
+
+    def _law(self, state: Tensor, drafted: Sequence[int], sampling: Sampling, device: torch.device) -> Tensor:
+        """The law of the next id [1, len(subset)], filters and penalties applied among the ids it may propose."""
+        history: list[int] = []
+        if sampling.penalised:
+            history = [self._places[id] for id in [*self.committed, *drafted] if id in self._places]
+        # Onto the target's device, where the generator draws and the verdict falls.
+        return probs(self.head.logits(state).to(device), history, sampling)
+
+    def _widened(self, rows: Tensor) -> Tensor:
+        """Over the whole vocabulary [n, V]: what is not in the subset has no chance."""
+        full = rows.new_zeros((len(rows), self.target.vocab))
+        full[:, self.head.subset.to(rows.device)] = rows
+        return full

@@ -1,0 +1,65 @@
+"""Where training begins: the sizes of the head, its vocabulary, and a first guess in closed form.
+
+The linear map that best gives the target's next state from its last one and the next embedding is found by least
+squares in seconds; it alone is accepted about every third time, where training from noise needs several passes.
+"""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch import Tensor
+
+from specchat.lab.distil.data import Corpus, Maker, vocabulary
+from specchat.lab.distil.network import HeadNet
+from specchat.lab.distil.train import Recipe
+from specchat.model.compact import CompactDecoder
+from specchat.model.head import HeadShape
+
+FIT_TOKENS = 60_000
+_RIDGE = 0.01
+"""Added to the diagonal, in parts of its mean."""
+
+
+def shape_for(target: CompactDecoder) -> HeadShape:
+    """A head of the target's own proportions."""
+    w = target.weights
+    d = w.table.shape[1]
+    inner = w.layers[0].gate_up(torch.zeros((1, d), dtype=w.dtype, device=target.device)).shape[1] // 2
+    return HeadShape(d, w.heads, w.kv_heads, w.head_dim, inner, w.eps, tuple(w.frequencies.tolist()))
+
+
+def begin(
+    target: CompactDecoder, corpus: Corpus, recipe: Recipe, subset: Tensor | None = None
+) -> tuple[HeadNet, Maker, Tensor]:
+    """(net, maker of batches, head rows [V, d] divided by the temperature); subset: the ids, else measured."""
+    w = target.weights
+    if subset is None:
+        subset = vocabulary(corpus.train, recipe.vocab, recipe.top_k, recipe.temperature, w.head_rows)
+    rows = w.table[subset] if w.tied else w.head.rows(subset)
+    maker = Maker(w.table.cpu(), subset, recipe.temperature, recipe.top_k)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        net = HeadNet(shape_for(target))
+    fit(net, maker, corpus, w.norm.float().cpu())
+    return net, maker, rows.float().cpu() / recipe.temperature
+
+
+@torch.no_grad()
+def fit(net: HeadNet, maker: Maker, corpus: Corpus, norm: Tensor, tokens: int = FIT_TOKENS) -> None:
+    """Sets the final norm to the target's and `join` to the least-squares map onto the next state before it."""
+    d = net.shape.hidden
+    net.norm.copy_(norm)
+    square, cross, n = torch.zeros(2 * d, 2 * d), torch.zeros(d, 2 * d), 0
+    for chat in corpus.train:
+        if n >= tokens:
+            break
+        batch = maker.batch([chat], 0.0, random.Random(0))
+        x = net.joined(batch.pairs.states, batch.pairs.embeddings)
+        goal = torch.nn.functional.rms_norm(batch.goals / norm, (d,), None, net.shape.eps)
+        square.addmm_(x.T, x)
+        cross.addmm_(goal.T, x)
+        n += len(x)
+    square += torch.eye(2 * d) * (_RIDGE * square.diagonal().mean())
+    net.join.copy_(torch.linalg.solve(square, cross.T).T)
