@@ -11,7 +11,7 @@ from specchat.decode.drafters import Proposal
 from specchat.decode.engine import MAX_GAMMA, Engine, Settings
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
-from tests.fakes import Forced, Script, Watched, arbitrary, writes
+from tests.fakes import Forced, Law, Script, Watched, arbitrary, writes
 from tests.oracle import GREEDY, Reference, full_logits, reference
 from tests.rigs import collect, drafts_of, engine_of, noisy, runner, tiny
 from tests.tiny import tiny_model
@@ -180,20 +180,25 @@ def test_a_proposal_shorter_than_gamma_is_judged_as_it_is() -> None:
 
 
 def test_every_token_carries_the_probabilities_it_was_judged_with() -> None:
-    """p of the target after temperature and filters; q only for what was proposed."""
-    target = Script(lambda prefix: [0.0, 1.0, 2.0, -1.0], 4)
-    draft = Script(lambda prefix: [1.0, 1.0, 0.0, 0.0], 4)
-    sampling = Sampling(0.7, 3, seed=1)
-    p = probs(torch.tensor([[0.0, 1.0, 2.0, -1.0]]), [], sampling)[0].tolist()
-    q = probs(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), [], sampling)[0].tolist()
-    reply = collect(engine_of(target, draft), [0], Settings(3, sampling, "model", 60))
+    """p of the target after temperature and filters at its own place; q only for what was proposed."""
+    target, draft, sampling = arbitrary(1, 4), arbitrary(2, 4), Sampling(0.7, 3, 0.9, seed=1)
+    reply = collect(engine_of(Script(target, 4), Script(draft, 4)), [0], Settings(3, sampling, "model", 60))
+
+    def chance(law: Law, text: list[int], id: int) -> object:
+        row = probs(torch.tensor([list(law(tuple(text)))]), text, sampling)[0]
+        return pytest.approx(float(row[id]), abs=1e-6)
+
+    text = [0]
     for event in reply.rounds:
-        for token in event.tokens:
-            assert token.p == pytest.approx(p[token.id], abs=1e-6)
-            assert token.q == (pytest.approx(q[token.id], abs=1e-6) if token.origin == "accepted" else None)
         if event.rejected:
-            assert event.rejected.q == pytest.approx(q[event.rejected.id], abs=1e-6)
-            assert event.rejected.p == pytest.approx(p[event.rejected.id], abs=1e-6)
+            before = [*text, *(token.id for token in event.tokens[: event.accepted])]
+            assert event.rejected.q == chance(draft, before, event.rejected.id)
+            assert event.rejected.p == chance(target, before, event.rejected.id)
+        for token in event.tokens:
+            assert token.p == chance(target, text, token.id)
+            assert token.q == (chance(draft, text, token.id) if token.origin == "accepted" else None)
+            text.append(token.id)
+    assert {"a", "r", "b"} <= set(reply.origins), "not every kind of token was seen"
 
 
 def test_plain_decoding_is_one_row_of_one_target_forward_a_token_and_no_draft_call() -> None:
