@@ -112,27 +112,33 @@ def cycles(
         history = (*handle.job.messages, done.message)
         rss.append(process.memory_info().rss / 2**20)
         threads.append(float(threading.active_count()))
-        speed.append(done.stats.tok_per_s)
+        stats = done.stats
+        # Rounds, not tokens: how many tokens a round gives depends on the text, not on the engine's health.
+        speed.append(stats.rounds / sum(stats.time_split().values()))
         if cycle % 10 == 9:
             say(
                 f"cycles: {cycle + 1:3d} stops, {threads[-1]:.0f} threads, RSS {rss[-1]:.0f} MiB, "
-                f"{statistics.median(speed[-10:]):.1f} tok/s (median of the last 10)"
+                f"{statistics.median(speed[-10:]):.1f} rounds/s (median of the last 10)"
             )
-    return {"threads": threads, "rss_mib": rss, "tok_per_s": speed}
+    return {"threads": threads, "rss_mib": rss, "rounds_per_s": speed}
 
 
 def length(pair: Pair, say: Say, total: int = 2000, part: int = 100) -> dict[str, float]:
-    """Decodes up to `total` tokens of conversation in one reply (ends are ignored), plain and with γ = 4."""
+    """Decodes up to `total` tokens of conversation in one reply (ends are ignored), plain and with γ = 4.
+
+    With a draft the tokens a round gives change with the text, so the milliseconds of a round are told too.
+    """
     ids = list(pair.template.encode([Message("user", QUESTION)], "", pair.capacity).ids)
     engine = Engine(pair.target, pair.engine.drafters, frozenset())
     result: dict[str, float] = {}
-    for name, gamma in (("plain", 0), ("gamma 4", 4)):
+    for name, gamma in (("plain", 0), ("γ 4", 4)):
         settings = Settings(gamma, Sampling(seed=1), pair.default_drafter, total - len(ids))
         rounds = [r for r in engine.generate(ids, partial(_same, settings)) if isinstance(r, Round)]
-        first, last = _speed(rounds[1:], part), _speed(rounds[::-1], part)
-        result[name] = last / first
+        (first, first_ms), (last, last_ms) = _speed(rounds[1:], part), _speed(rounds[::-1], part)
+        result[name], result[f"{name}, rounds"] = last / first, first_ms / last_ms
         say(
-            f"length: {name}: first {part} tokens {first:.1f} tok/s, last {part} {last:.1f} tok/s, ratio {last / first:.2f}"
+            f"length: {name}: first {part} tokens {first:.1f} tok/s, last {part} {last:.1f} tok/s, ratio "
+            f"{last / first:.2f}; a round {first_ms:.1f} ms, then {last_ms:.1f} ms, ratio {first_ms / last_ms:.2f}"
         )
     return result
 
@@ -141,15 +147,15 @@ def _same(settings: Settings) -> Settings:
     return settings
 
 
-def _speed(rounds: list[Round], tokens: int) -> float:
-    """tok/s over the first rounds that hold that many tokens."""
-    count, seconds = 0, 0.0
+def _speed(rounds: list[Round], tokens: int) -> tuple[float, float]:
+    """tok/s over the first rounds that hold that many tokens, and their median milliseconds."""
+    taken, count = [], 0
     for event in rounds:
+        taken.append(event.seconds)
         count += len(event.tokens)
-        seconds += event.seconds
         if count >= tokens:
             break
-    return count / seconds
+    return count / sum(taken), 1e3 * statistics.median(taken)
 
 
 def start(options: PairOptions, say: Say, limit_s: float = 120) -> dict[str, float]:
