@@ -17,6 +17,9 @@ import pytest
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
+from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
+from tests.ui.pages import Served
+
 sync_api = pytest.importorskip("playwright.sync_api")
 Browser, Page = sync_api.Browser, sync_api.Page
 
@@ -93,3 +96,13 @@ def shot(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Page, str]
         page.screenshot(path=folder / f"{re.sub(r'[^a-z0-9_]+', '_', name.lower())}.png")
 
     return take
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A page over a worker that answers from scripts; one a module, each test opens tabs of its own."""
+    back, pair = answer_from_scripts(), FakePair()
+    one = Served(fake_worker(pair), pair)
+    yield one
+    one.close()
+    back()
