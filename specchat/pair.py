@@ -9,6 +9,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -19,10 +20,14 @@ from specchat.chat.template import ChatTemplate
 from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
+from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
 from specchat.model.catalog import BUILTIN, OWN_DRAFTS, PairOptions
 from specchat.model.compact import CompactDecoder, supports_module
+from specchat.model.errors import UnsupportedModel
+from specchat.model.head import StateHead
+from specchat.model.head_file import load_head
 from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model
 from specchat.model.pairing import check, plan
@@ -30,12 +35,16 @@ from specchat.model.runner import Runner
 from specchat.model.sources import kind_of, resolve
 
 Model = Runner | CompactDecoder
+Draft = Model | StateHead
 Progress = Callable[[str], None]
 
 DEFAULT_CONTEXT = 8192
 """Most ids a cache is made for unless asked otherwise: the whole of a 128k context would reserve gigabytes."""
 
 SHALLOW_LAYERS = 2
+
+BUILTIN_HEAD = Path(__file__).parents[1] / "assets" / "draft-smollm2-135m.safetensors"
+"""The draft trained for the built-in target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ class Pair:
     tokenizer: PreTrainedTokenizerBase
     template: ChatTemplate
     target: Model
-    draft: Model | None
+    draft: Draft | None
     target_name: str
     draft_name: str
     eos_ids: frozenset[int]
@@ -102,7 +111,7 @@ class Pair:
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             return Memory("VRAM", weights, drafts, sum(m.cache_bytes for m in models), total - free, free)
-        self.deepest = max(self.deepest, *(len(model.ids) for model in models))
+        self.deepest = max(self.deepest, len(self.target.ids))
         caches = sum(
             model.cache_bytes * min(self.deepest, model.capacity) // model.capacity for model in models
         )
@@ -148,8 +157,8 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     fit together. A target whose state cannot be rolled back is served plainly, with a note.
     """
     torch.set_num_threads(options.threads or default_threads())
-    choice = options.draft or ("shallow" if options.target == BUILTIN else "ngram")
-    second = None if choice in OWN_DRAFTS else choice
+    choice = options.draft or _default_draft(options.target)
+    second = None if choice in OWN_DRAFTS or _is_head(choice) else choice
     context = options.context or DEFAULT_CONTEXT
     for source in filter(None, (options.target, second)):
         if kind_of(source) != "hub":
@@ -173,7 +182,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     draft, draft_name = _draft(choice, target, other, vocab, options.precision)
     if getattr(target, "note", ""):
         notes.append(str(getattr(target, "note", "")))
-    engine = Engine(target, _drafters(choice, draft), loaded.eos_ids)
+    engine = Engine(target, _drafters(choice, target, draft), loaded.eos_ids)
     pair = Pair(
         engine=engine,
         tokenizer=loaded.tokenizer,
@@ -201,6 +210,18 @@ def default_threads() -> int:
     return max(1, min(cores, allowed) - 1)
 
 
+def _default_draft(target: str) -> str:
+    """For the built-in target the draft trained for it; for any other the one that needs nothing."""
+    if target != BUILTIN:
+        return "ngram"
+    return str(BUILTIN_HEAD) if BUILTIN_HEAD.is_file() else "shallow"
+
+
+def _is_head(choice: str) -> bool:
+    """Whether the draft is the file of a trained head (a model comes as a folder, a GGUF file or a hub id)."""
+    return choice.endswith(".safetensors")
+
+
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:
     return load_model(source, device=options.device, cache_dir=options.cache_dir, progress=progress)
 
@@ -220,32 +241,34 @@ def _twin(model: Model) -> Model:
 
 def _draft(
     choice: str, target: Model, other: Loaded | None, vocab: int, precision: Precision
-) -> tuple[Model | None, str]:
-    """The draft model of this choice, and its name for the screen."""
+) -> tuple[Draft | None, str]:
+    """The draft of this choice, and its name for the screen."""
     if other is not None:
         return _runner(other, vocab, min(target.capacity, other.context), precision), other.name
     if not target.can_rollback or choice == "none":
         return None, "none"
     if choice == "self":
         return _twin(target), "the target itself"
-    if choice == "shallow":
+    if choice == "shallow" or _is_head(choice):
         if not isinstance(target, CompactDecoder):
-            raise ValueError(
-                "--draft shallow needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here."
+            raise UnsupportedModel(
+                "This draft needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here."
             )
+        if _is_head(choice):
+            return load_head(Path(choice).expanduser(), target), "a trained head"
         layers = min(SHALLOW_LAYERS, len(target.weights.layers))
         return target.first_layers(layers), f"its first {layers} layers (untrained)"
     return None, "n-grams of the text"
 
 
-def _drafters(choice: str, draft: Model | None) -> dict[str, Drafter]:
+def _drafters(choice: str, target: Model, draft: Draft | None) -> dict[str, Drafter]:
     """What the page offers, the default first: free n-grams chained with the model where there is one."""
     if choice == "none":
         return {}
     if draft is None:
         return {"ngram": NgramDrafter()}
-    if choice == "self":
-        return {"model": ModelDrafter(draft), "ngram": NgramDrafter()}
-    model = ModelDrafter(draft)
+    model = HeadDrafter(target, draft) if isinstance(draft, StateHead) else ModelDrafter(draft)
     ngram = NgramDrafter()
+    if choice == "self":
+        return {"model": model, "ngram": ngram}
     return {"chain": ChainDrafter(ngram, model), "model": model, "ngram": ngram}
