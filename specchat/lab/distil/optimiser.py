@@ -46,6 +46,8 @@ class Optimiser:
     def _muon(self, name: str, weight: Tensor, rate: float) -> None:
         gradient, momentum = weight.grad, self.state[f"first.{name}"]
         assert gradient is not None
+        if name == "join":
+            rate *= 0.5  # it begins at the least-squares solution, the others at nothing
         momentum.mul_(_MOMENTUM).add_(gradient)
         wanted = gradient.add(momentum, alpha=_MOMENTUM)
         for part, direction in zip(self._parts(name, weight), self._parts(name, wanted), strict=True):

@@ -38,7 +38,7 @@ class Recipe:
     top_k: int = 20
     vocab: int = 8192
     rows: int = 2000
-    matrix_rate: float = 0.01
+    matrix_rate: float = 0.02
     norm_rate: float = 2e-3
     warm_up: float = 0.05
     """Share of the time in which the rates rise."""
