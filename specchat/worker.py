@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from specchat.chat.conversation import Message
@@ -331,6 +331,8 @@ def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Ev
         problem = _sentence(caught)
     if problem:
         finished = Finished("error", stats.emitted, stats.elapsed_s, 0, 0, problem)
+    elif finished.reason == "error":
+        finished = replace(finished, notice=_readable(finished.notice))
     tail = stream.finish()
     pair.learn(stats)
     return Done(finished, stream.message(), stats, tail)
@@ -346,7 +348,13 @@ def _ended(finished: Finished) -> Done:
 
 
 def _sentence(problem: Exception) -> str:
-    text = str(problem).strip()
-    if "out of memory" in text.lower() or isinstance(problem, MemoryError):
+    return _readable(str(problem).strip() or type(problem).__name__)
+
+
+def _readable(text: str) -> str:
+    """An error's text as a sentence to act on, where the libraries give only their own words."""
+    if "out of memory" in text.lower() or "can't allocate memory" in text.lower() or text == "MemoryError":
         return "Memory ran out. Close other programs, shorten the conversation, or start with a smaller --context."
-    return text or f"{type(problem).__name__} without further explanation; the terminal shows the details."
+    if " " not in text:
+        return f"{text}, without further explanation; the terminal shows the details."
+    return text

@@ -28,7 +28,11 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     extract = next(line for line in script.splitlines() if line.startswith("command="))
     printed = subprocess.run(
-        ["bash", "-c", f'{extract}; printf %s "$command"'], cwd=ROOT, capture_output=True, text=True, check=True
+        ["bash", "-c", f'{extract}; printf %s "$command"'],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert printed == command("test")
     assert 'eval "$command"' in script
@@ -59,7 +63,18 @@ def test_every_requirement_is_pinned() -> None:
 
 
 def test_the_top_level_holds_only_what_was_agreed() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.splitlines()
     top = {name.split("/")[0] for name in tracked}
-    allowed = {"app.py", "specchat", "assets", "tests", "requirements.txt", "README.md", "pyproject.toml", "LICENSE"}
+    allowed = {
+        "app.py",
+        "specchat",
+        "assets",
+        "tests",
+        "requirements.txt",
+        "README.md",
+        "pyproject.toml",
+        "LICENSE",
+    }
     assert {name for name in top if not name.startswith(".")} <= allowed

@@ -37,10 +37,12 @@ class Settings:
     max_new_tokens: int = 512
 
     def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= MAX_GAMMA:
-            raise ValueError(f"gamma is {self.gamma}; it must be between 0 and {MAX_GAMMA}.")
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}; it must be 1 or more.")
+        if not isinstance(self.gamma, int) or not 0 <= self.gamma <= MAX_GAMMA:
+            raise ValueError(f"gamma is {self.gamma}; it must be a whole number between 0 and {MAX_GAMMA}.")
+        if not isinstance(self.max_new_tokens, int) or self.max_new_tokens < 1:
+            raise ValueError(
+                f"max_new_tokens is {self.max_new_tokens}; it must be a whole number, 1 or more."
+            )
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ class _Request:
     began: float
     rounds: int = 0
     drafter: Drafter | None = None
-    drafter_broken: bool = False
+    broken: set[str] = field(default_factory=set)
+    """Names of drafters that failed in this request."""
     prefill: Prefill | None = None
     notices: list[str] = field(default_factory=list)
 
@@ -206,7 +209,7 @@ class Engine:
 
     def _wanted(self, request: _Request, settings: Settings) -> Drafter | None:
         """The drafter that these settings ask for; none at γ = 0, so that plain decoding pays for no draft."""
-        if request.drafter_broken or settings.gamma == 0:
+        if settings.gamma == 0 or settings.drafter in request.broken:
             return None
         return self.drafters.get(settings.drafter)
 
@@ -281,11 +284,12 @@ class Engine:
             self._drop_drafter(request, problem)
 
     def _drop_drafter(self, request: _Request, problem: Exception) -> None:
-        """The reply goes on without a drafter that failed; the next request tries it again, from empty."""
+        """The reply goes on without a drafter that failed (another may be chosen); the next request tries it again."""
         log.exception("the drafter failed")
         assert request.drafter is not None
         request.drafter.reset()
-        request.drafter, request.drafter_broken = None, True
+        request.broken.add(request.settings.drafter)
+        request.drafter = None
         request.notices.append(
             f"The draft failed ({problem or type(problem).__name__}); the reply went on without it."
         )

@@ -33,6 +33,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=None, help="record (JSON lines); an unfinished one is continued"
     )
-    parser.add_argument(
-        "--plot", type=Path, default=None, help="also draw the result into this PNG or SVG file"
-    )
+    parser.add_argument("--plot", type=Path, default=None, help="also draw the result into this SVG file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from specchat.lab.bench import Result
@@ -99,31 +100,28 @@ def time_split(results: Sequence[Result], name: str) -> dict[str, float]:
 
 
 def plot(results: Sequence[Result], baseline: str, path: Path) -> None:
-    """Bars of tok/s by contestant, with quartiles, as a PNG or SVG file (by its suffix)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """Bars of tok/s by contestant, medians with quartiles as lines, as an SVG file."""
     names = list(dict.fromkeys(r.contestant for r in results))
-    quartiles = [_quartiles(speeds(results, name)) for name in names]
-    figure, axes = pyplot.subplots(figsize=(7, 0.5 + 0.5 * len(names)), layout="constrained")
-    middles = [middle for _, middle, _ in quartiles]
-    spread = [[m - low for low, m, _ in quartiles], [high - m for _, m, high in quartiles]]
-    axes.barh(names, middles, xerr=spread, color="#0f6e8c", ecolor="#555555", capsize=3)
-    axes.invert_yaxis()
-    axes.set_xlabel("tokens per second, median and quartiles")
-    for place, name in enumerate(names):
-        axes.text(
-            0,
-            place,
-            f" {ratio(results, name, baseline):.2f}× {baseline}",
-            va="center",
-            color="white",
-            fontsize=8,
+    quartiles = {name: _quartiles(speeds(results, name)) for name in names}
+    left, wide, row = 190, 420, 34
+    scale = wide / max(1e-9, *(high for _, _, high in quartiles.values()))
+    rows = []
+    for place, (name, (low, middle, high)) in enumerate(quartiles.items()):
+        y = 14 + place * row
+        over = f"{ratio(results, name, baseline):.2f}×" if name != baseline else "baseline"
+        rows.append(
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
+            f'<rect x="{left}" y="{y}" width="{middle * scale:.1f}" height="20" fill="#0f6e8c"/>'
+            f'<line x1="{left + low * scale:.1f}" x2="{left + high * scale:.1f}" y1="{y + 10}" y2="{y + 10}" stroke="#b45309"/>'
+            f'<text x="{left + high * scale + 6:.1f}" y="{y + 14}">{middle:.1f} tok/s, {over}</text>'
         )
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    height = 24 + row * len(names)
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + wide + 150}" height="{height}" '
+        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+        f"{''.join(rows)}</svg>\n",
+        encoding="utf-8",
+    )
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:

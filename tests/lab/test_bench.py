@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -98,8 +99,10 @@ def test_the_suite_has_ten_prompts_of_each_kind_and_samples_are_balanced() -> No
 
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
     results = measure(tmp_path / "r", Known("a", 1, []), Known("b", 2, []))
-    report.plot(results, "a", tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    report.plot(results, "a", tmp_path / "p.svg")
+    picture = ElementTree.parse(tmp_path / "p.svg").getroot()
+    texts = [element.text or "" for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert any("0.50×" in text for text in texts), texts
 
 
 def test_the_measured_bandwidth_is_plausible() -> None:
