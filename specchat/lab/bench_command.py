@@ -16,6 +16,8 @@ from specchat.lab import bench, report, suite
 from specchat.lab.bench_arguments import FULL, QUICK
 from specchat.lab.contestants import Contestant, HuggingFace, LlamaCpp, Ours
 from specchat.model.catalog import PairOptions
+from specchat.model.compact import CompactDecoder
+from specchat.model.compact_weights import layer_bytes
 from specchat.model.loading import load_model
 from specchat.model.store import cache_root
 from specchat.pair import Pair, Progress, open_pair
@@ -111,10 +113,15 @@ def _say_parts(results: Sequence[bench.Result], contestants: Sequence[Contestant
 
 
 def _say_limit(pair: Pair, say: Say) -> None:
-    """The speed that memory allows: the bytes of a step over the measured bandwidth."""
+    """The speed that memory allows: the bytes that a step must read over the measured bandwidth."""
     bandwidth = bench.read_bandwidth()
-    step = pair.target.weight_bytes / bandwidth
+    read = pair.target.weight_bytes
+    if isinstance(pair.target, CompactDecoder):
+        # A packed head has a lookup table beside it, of which a step reads one row.
+        weights = pair.target.weights
+        read = min(read, sum(layer_bytes(layer) for layer in weights.layers) + weights.head.nbytes)
+    step = read / bandwidth
     say(
-        f"\nSpeed limit of a plain step: {pair.target.weight_bytes / 1e6:.0f} MB of weights at the measured "
+        f"\nSpeed limit of a plain step: {read / 1e6:.0f} MB of weights at the measured "
         f"{bandwidth / 1e9:.1f} GB/s is {1e3 * step:.1f} ms, {1 / step:.0f} tok/s"
     )

@@ -143,7 +143,7 @@ def take(module: PreTrainedModel, vocab: int, how: Choice, consume: bool) -> Wei
         _empty(body.embed_tokens.weight)
     norm = body.norm.weight.detach()
     shared_head = tied and how.shares
-    nbytes = sum(_layer_bytes(layer) for layer in layers) + (0 if shared_head else head.nbytes)
+    nbytes = sum(layer_bytes(layer) for layer in layers) + (0 if shared_head else head.nbytes)
     return Weights(
         table=table.detach(),
         layers=layers,
@@ -214,7 +214,8 @@ class _Merger:
         return merged
 
 
-def _layer_bytes(layer: Layer) -> int:
+def layer_bytes(layer: Layer) -> int:
+    """Bytes of one block, all of which a step reads."""
     norms = (layer.norm, layer.mlp_norm, layer.qk_norm)
     return sum(part.nbytes for part in (layer.qkv, layer.out, layer.gate_up, layer.down)) + sum(
         norm.numel() * norm.element_size() for norm in norms if norm is not None
