@@ -23,7 +23,7 @@ class Stack:
         shape = (len(weights.layers), 2, weights.kv_heads, capacity, weights.head_dim)
         self._cache = torch.empty(shape, dtype=weights.dtype, device=device)
         self._columns = torch.arange(capacity, device=device)
-        self._turns = _turns(weights, capacity)
+        self._turns = turns_of(weights, capacity)
 
     @property
     def cache_bytes(self) -> int:
@@ -65,7 +65,7 @@ class Stack:
         if layer.qk_norm is not None:
             qk = F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm
         if layer.rotary:
-            qk = _rotate(qk, turns)
+            qk = rotate(qk, turns)
         end = start + n
         cache[0, :, start:end] = qk[:, w.heads :].transpose(0, 1)
         cache[1, :, start:end] = qkv[:, both:].transpose(0, 1)
@@ -96,13 +96,13 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
-def _turns(weights: Weights, capacity: int) -> Tensor:
+def turns_of(weights: Weights, capacity: int) -> Tensor:
     """Rotations of every position as complex numbers [capacity, 1, head_dim / 2] (frequencies in float32, as trained)."""
     angles = torch.arange(capacity, device=weights.frequencies.device).float()[:, None] * weights.frequencies
     return torch.polar(torch.full_like(angles, weights.rotary_scale), angles)[:, None]
 
 
-def _rotate(qk: Tensor, turns: Tensor) -> Tensor:
+def rotate(qk: Tensor, turns: Tensor) -> Tensor:
     """Turns the pairs (i, i + head_dim/2) of each head [n, heads, head_dim] by their position.
 
     The result holds each pair side by side. Queries and keys are ordered alike, so their products are unchanged.
