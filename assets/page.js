@@ -61,7 +61,11 @@
     if (button) copyCode(button);
     if (event.target.closest && event.target.closest('[data-act="edit"], #sc-edit-last, #sc-undo')) {
       const box = document.querySelector("#sc-box textarea");
-      setTimeout(() => { box.focus(); box.setSelectionRange(box.value.length, box.value.length); }, 300);
+      setTimeout(() => {
+        if (document.activeElement === box) return; // someone is typing already
+        box.focus();
+        box.setSelectionRange(box.value.length, box.value.length);
+      }, 300);
     }
     nameToken(event.target);
   });
