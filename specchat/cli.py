@@ -17,6 +17,7 @@ from typing import TextIO, cast, get_args
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
 from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
+from specchat.lab.distil.arguments import add_arguments as add_distil_arguments
 from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
 
@@ -35,8 +36,8 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument(
         "--draft",
         default=None,
-        help="hub id, folder, GGUF file, or: shallow (the target's first layers), self, ngram, none; "
-        "default: shallow for the built-in target, ngram otherwise",
+        help="hub id, folder, GGUF file, .safetensors file made by distil, or: shallow (the target's first layers), "
+        "self, ngram, none; default: the draft trained for the built-in target, ngram for any other",
     )
     pair.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps …")
     pair.add_argument(
@@ -134,7 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_bench_arguments(benchmark)
     add_pair_arguments(benchmark)
     benchmark.set_defaults(run=_bench)
+    distil = commands.add_parser(
+        "distil", help="make a small draft for a target, from texts that the target writes itself"
+    )
+    add_distil_arguments(distil)
+    add_pair_arguments(distil)
+    distil.set_defaults(run=_distil)
     args = parser.parse_args(argv)
+    args.argv = list(sys.argv[1:] if argv is None else argv)
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
@@ -195,6 +203,13 @@ def _bench(args: argparse.Namespace) -> int:
     from specchat.lab import bench_command
 
     bench_command.run(args, options_of(args), progress_on(sys.stderr), print)
+    return 0
+
+
+def _distil(args: argparse.Namespace) -> int:
+    from specchat.lab.distil import command
+
+    command.run(args, options_of(args), progress_on(sys.stderr), print)
     return 0
 
 

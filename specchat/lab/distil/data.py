@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.lab.distil.network import Packed
+from specchat.lab.distil.shards import ASSISTANT, USER
 
-ASSISTANT, USER = 2, 1
 HELD_OUT = 20
 """Every so-manieth conversation is never trained on."""
 
@@ -25,9 +25,9 @@ HELD_OUT = 20
 class Conversation:
     """One conversation of a shard; arrays are views of the shard's. used: times it was trained on."""
 
-    ids: NDArray[np.uint16]
+    ids: NDArray[np.integer]
     roles: NDArray[np.uint8]
-    top_ids: NDArray[np.uint16]
+    top_ids: NDArray[np.integer]
     top_logits: NDArray[np.float16]
     states: NDArray[np.float16]
     used: int = 0
@@ -109,6 +109,7 @@ class Maker:
 
     def __init__(self, table: Tensor, subset: Tensor, temperature: float, top_k: int) -> None:
         self.table = table
+        self.subset = subset
         self.place = torch.full((table.shape[0],), -1, dtype=torch.long)
         self.place[subset] = torch.arange(len(subset))
         self.temperature = temperature

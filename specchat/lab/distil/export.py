@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+import transformers
 from torch import Tensor
 
 from specchat.lab.distil.network import HeadNet
@@ -38,10 +40,19 @@ def export(
         "target": target_name,
         "weights": sum(weight.numel() for weight in weights.values()),
         "vocabulary": len(subset),
-        "torch": torch.__version__,
+        "versions": versions(),
         **provenance,
     }
     path.with_suffix(".json").write_text(
         json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     return path
+
+
+def versions() -> dict[str, str]:
+    """What it was made with."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }

@@ -7,13 +7,14 @@ squares in seconds; it alone is accepted about every third time, where training 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specchat.lab.distil.data import Corpus, Maker, vocabulary
 from specchat.lab.distil.network import HeadNet
-from specchat.lab.distil.train import Recipe
+from specchat.lab.distil.train import Recipe, Say, Trainer, begun
 from specchat.model.compact import CompactDecoder
 from specchat.model.head import HeadShape
 
@@ -33,17 +34,42 @@ def shape_for(target: CompactDecoder) -> HeadShape:
 def begin(
     target: CompactDecoder, corpus: Corpus, recipe: Recipe, subset: Tensor | None = None
 ) -> tuple[HeadNet, Maker, Tensor]:
-    """(net, maker of batches, head rows [V, d] divided by the temperature); subset: the ids, else measured."""
+    """(net, maker of batches, head rows [V, d] divided by the temperature).
+
+    subset: the ids of a run that goes on, whose weights come from its checkpoint; None: measured, and the first
+    guess is fitted.
+    """
     w = target.weights
+    first = subset is None
     if subset is None:
         subset = vocabulary(corpus.train, recipe.vocab, recipe.top_k, recipe.temperature, w.head_rows)
-    rows = w.table[subset] if w.tied else w.head.rows(subset)
+    here = subset.to(target.device)
+    rows = w.table[here] if w.tied else w.head.rows(here)
     maker = Maker(w.table.cpu(), subset, recipe.temperature, recipe.top_k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         net = HeadNet(shape_for(target))
-    fit(net, maker, corpus, w.norm.float().cpu())
+    if first:
+        fit(net, maker, corpus, w.norm.float().cpu())
     return net, maker, rows.float().cpu() / recipe.temperature
+
+
+def trainer_at(target: CompactDecoder, corpus: Corpus, recipe: Recipe, folder: Path, say: Say) -> Trainer:
+    """A trainer at the folder's checkpoint, or at the beginning. The corpus must not have been read yet.
+
+    Raises ValueError when there is too little to train on.
+    """
+    subset, shards = begun(folder) or (None, ())
+    corpus.refresh(shards)
+    if not corpus.held_out:
+        raise ValueError(
+            f"{corpus.tokens:,} tokens are too few: no conversation could be held out to judge the draft by. "
+            "Raise --tokens."
+        )
+    net, maker, head = begin(target, corpus, recipe, subset)
+    trainer = Trainer(net, corpus, maker, head, recipe, folder, say)
+    trainer.resume()
+    return trainer
 
 
 @torch.no_grad()

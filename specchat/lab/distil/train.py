@@ -1,7 +1,8 @@
 """Trains a head on what the target wrote, for a given time, with checkpoints to go on from.
 
 The rates follow elapsed time, not steps: the run ends when it was told to, however busy the machine, and shards
-that a generator finishes meanwhile are taken in.
+that a generator finishes meanwhile are taken in. So two runs of one recipe differ as their clocks do; a resumed run
+differs from an uninterrupted one in nothing else.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Trainer:
     step: int = 0
     tokens: int = 0
     elapsed: float = 0.0
+    loss: float = 0.0
+    """Moving mean over about ten batches."""
     history: list[dict[str, object]] = field(default_factory=list)
     optimiser: Optimiser = field(init=False)
     _spread: Tensor = field(init=False)
@@ -99,7 +102,10 @@ class Trainer:
         )
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Trains until the time is used up, or `go_on` says no; saves and evaluates on the way and at the end."""
+        """Trains until the time is used up, or `go_on` says no; saves and evaluates on the way and at the end.
+
+        A run that is stopped saves at once, and is evaluated when it has gone on.
+        """
         limit = self.recipe.minutes * 60
         saved = evaluated = self.elapsed
         last = time.monotonic()
@@ -118,7 +124,8 @@ class Trainer:
             if self.elapsed - saved >= self.recipe.checkpoint_s:
                 self.save()
                 saved = self.elapsed
-        self.evaluate()
+        if self.elapsed >= limit:
+            self.evaluate()
         self.save()
 
     def learn(self, done: float) -> tuple[float, float]:
@@ -140,9 +147,11 @@ class Trainer:
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         self.optimiser.step(recipe.rate(done))
+        value = float(total.detach())
+        self.loss += (value - self.loss) * (0.1 if self.step else 1.0)
         self.step += 1
         self.tokens += len(batch.goals)
-        return float(total.detach()), kept[0]
+        return value, kept[0]
 
     def distance(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean square distance of the outputs to the states they stand for, in units of those states' variance."""
@@ -187,11 +196,13 @@ class Trainer:
         """Replaces the checkpoint in one step."""
         tensors = {f"net.{name}": weight.detach() for name, weight in self.net.named_parameters()}
         tensors |= {f"optimiser.{name}": value for name, value in self.optimiser.state.items()}
+        tensors["subset"] = self.maker.subset
         tensors["used"] = torch.tensor([chat.used for chat in self.corpus.train])
         about = {
             "step": self.step,
             "tokens": self.tokens,
             "elapsed": self.elapsed,
+            "loss": self.loss,
             "history": self.history,
             "shards": self.corpus.order,
         }
@@ -200,7 +211,7 @@ class Trainer:
         os.replace(temporary, self.folder / "checkpoint.safetensors")
 
     def resume(self) -> bool:
-        """Goes on from the folder's checkpoint, if there is one. The corpus must not have been read yet."""
+        """Goes on from the folder's checkpoint, if there is one; the corpus must have read its shards first."""
         path = self.folder / "checkpoint.safetensors"
         if not path.exists():
             return False
@@ -214,8 +225,17 @@ class Trainer:
             for chat, used in zip(self.corpus.train, file.get_tensor("used").tolist(), strict=False):
                 chat.used = used
         self.step, self.tokens, self.elapsed = about["step"], about["tokens"], about["elapsed"]
-        self.history = about["history"]
+        self.loss, self.history = about["loss"], about["history"]
         return True
+
+
+def begun(folder: Path) -> tuple[Tensor, list[str]] | None:
+    """The vocabulary of the folder's checkpoint, and the shards in the order it read them; None without one."""
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        return None
+    with safe_open(path, "pt") as file:
+        return file.get_tensor("subset"), json.loads(file.metadata()["about"])["shards"]
 
 
 def overlap(logits: Tensor, batch: Batch, top_k: int) -> float:
