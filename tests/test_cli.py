@@ -101,7 +101,7 @@ def test_a_stop_string_ends_the_reply_before_it(
 ) -> None:
     common = ["--target", checkpoints[0], "--temperature", "1", "--draft", "self", "--seed", "5"]
     _, whole, err = run(capsys, *common)
-    assert "token limit" in err, "the reply must be long enough to be cut"
+    assert "max tokens" in err, "the reply must be long enough to be cut"
     text = whole.rstrip("\n")
     stop = text[len(text) // 2 : len(text) // 2 + 2]
     _, cut, err = run(capsys, *common, "--stop", stop)

@@ -1,9 +1,8 @@
-"""Messages, and what a person can do to a conversation: retry, edit, undo.
+"""Messages, and the two shapes of a conversation.
 
-Two shapes, kept apart on purpose:
+They are kept apart on purpose:
 
-- `from_page` reads the page's history one to one, so that an index of the page is an index here; `retry`,
-  `edit` and `undo` work on that list.
+- `from_page` reads a history one to one, so that an index of the history is an index here.
 - `normalise` makes what a chat template accepts. Blank turns are left out, whoever wrote them (a reply
   stopped before its first word is a blank turn), and neighbouring turns of one role become one turn, a blank
   line between the parts. `ChatTemplate.encode` does this itself; nobody has to remember it.
@@ -99,47 +98,3 @@ def normalise(history: Iterable[object]) -> list[Message]:
             message = Message(message.role, f"{turns.pop().content}\n\n{message.content}")
         turns.append(message)
     return turns
-
-
-def retry(history: list[Message], index: int) -> list[Message]:
-    """The history up to and with the user turn to answer again; everything behind it is dropped.
-
-    `index` is that user turn, or the reply to it. Raises IndexError when no user turn is there or before it.
-    """
-    _check(history, index)
-    for place in range(index, -1, -1):
-        if history[place].role == "user":
-            return history[: place + 1]
-    raise IndexError("There is no user message at or before this place, so there is nothing to answer again.")
-
-
-def edit(history: list[Message], index: int, text: str) -> list[Message]:
-    """The history with one turn's text replaced.
-
-    A user turn: what follows answered the old text, so it is dropped and the result ends in the new text,
-    ready to be answered. A blank text changes nothing. Any other turn: only that turn changes (its `ids` go,
-    unless the text is the same), later turns stay.
-    """
-    _check(history, index)
-    old = history[index]
-    if old.role == "user":
-        return history if is_blank(text) else [*history[:index], Message("user", well_formed(text))]
-    if text == old.content:
-        return history
-    return [*history[:index], Message(old.role, well_formed(text)), *history[index + 1 :]]
-
-
-def undo(history: list[Message]) -> tuple[list[Message], str]:
-    """The history before its last user turn, and that turn's text, to put back into the input box.
-
-    Without a user turn: the history as it is, and "".
-    """
-    for place in range(len(history) - 1, -1, -1):
-        if history[place].role == "user":
-            return history[:place], history[place].content
-    return history, ""
-
-
-def _check(history: list[Message], index: int) -> None:
-    if not 0 <= index < len(history):
-        raise IndexError(f"There is no message {index}: the conversation has {len(history)}.")

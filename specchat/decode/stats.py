@@ -38,6 +38,8 @@ class Stats:
     elapsed_s: float = 0.0
     """Seconds from the request to the end of its last round."""
     speculative_rounds: int = 0
+    largest_gamma: int = 0
+    """Largest γ of a round; 0 when speculation was off throughout."""
     plain_rounds: int = 0
     plain_s: float = 0.0
     """Seconds spent in rounds without a proposal: their mean is the measured plain step."""
@@ -65,6 +67,7 @@ class Stats:
     def add(self, event: Round) -> None:
         """Counts one more round."""
         self.rounds += 1
+        self.largest_gamma = max(self.largest_gamma, event.gamma)
         self.emitted += len(event.tokens)
         self.drafted += event.drafted
         self.accepted += event.accepted

@@ -10,21 +10,13 @@ from importlib.metadata import version
 
 import torch
 
-from specchat.decode.events import Finished, Reason, Round
+from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
+from specchat.lab.words import REASONS, nothing_drafted
 from specchat.pair import Pair
 from specchat.worker import Done, Job
 
 RECORD_VERSION = 1
-
-REASONS: dict[Reason, str] = {
-    "eos": "finished",
-    "stop": "stop string",
-    "length": "token limit",
-    "context": "context full",
-    "cancelled": "stopped",
-    "error": "error",
-}
 
 
 def stats_line(finished: Finished, stats: Stats) -> str:
@@ -35,7 +27,7 @@ def stats_line(finished: Finished, stats: Stats) -> str:
         f"{stats.tok_per_s:.1f} tok/s",
         f"first token {stats.first_token_s:.2f} s",
         f"{stats.tokens_per_round:.2f} tokens/round",
-        f"acceptance {stats.acceptance_rate:.0%}" if stats.drafted else "speculation off",
+        f"acceptance {stats.acceptance_rate:.0%}" if stats.drafted else nothing_drafted(stats),
     ]
     if stats.prefill is not None:
         parts.append(f"prompt {stats.prefill.reused} reused + {stats.prefill.read} read")

@@ -47,16 +47,10 @@ class Meter:
     stats: Stats = field(default_factory=Stats)
     ticks: deque[Tick] = field(default_factory=lambda: deque(maxlen=RECENT))
     changes: list[Change] = field(default_factory=list)
-    gamma: int = 0
-    """γ of the last round."""
-    gamma_top: int = 0
-    """Largest γ of the reply: the histogram has γ_top + 1 bars, so it never jumps while streaming."""
 
     def add(self, event: Round) -> None:
         """Takes in one more round."""
         self.stats.add(event)
-        self.gamma = event.gamma
-        self.gamma_top = max(self.gamma_top, event.gamma)
         self.ticks.append(Tick(len(event.tokens), event.accepted, event.at, event.settings_changed))
         if event.settings_changed:
             self.changes.append(Change(event.index, event.at))
@@ -74,14 +68,18 @@ class Meter:
         return sum(tick.emitted for tick in window[1:]) / seconds if seconds > 0 else 0.0
 
     def speed_up(self, plain_step_s: float) -> float | None:
-        """Measured tok/s × measured seconds of a plain step; None while either is missing."""
-        if plain_step_s <= 0 or self.stats.rounds < 2:
+        """Tokens per second spent inside rounds × seconds of a plain round; None while either is missing.
+
+        Like with like: a plain step is timed inside its round too, so what passes between rounds counts in neither.
+        """
+        spent = sum(self.stats.time_split().values())
+        if plain_step_s <= 0 or self.stats.rounds < 2 or spent <= 0:
             return None
-        return self.stats.tok_per_s * plain_step_s
+        return self.stats.emitted / spent * plain_step_s
 
     def verdict(self, plain_step_s: float) -> Verdict:
         """Does speculation pay in this reply? Only ever from measurements."""
-        if self.stats.rounds and self.stats.drafted == 0 and self.gamma_top == 0:
+        if self.stats.rounds and self.stats.drafted == 0 and self.stats.largest_gamma == 0:
             return "off"
         if self.stats.speculative_rounds < ENOUGH:
             return "early"

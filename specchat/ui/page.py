@@ -89,7 +89,7 @@ def _wire_settings(desk: Desk, controls: Controls) -> None:
 
     def apply(request: gr.Request, *values: object) -> None:
         session = desk.sessions.of(request.session_hash)
-        now, session.system = sidebar.read(values)
+        now, session.system = sidebar.read(values, desk.settings)
         session.live.set(now)
 
     gr.on(

@@ -31,7 +31,8 @@ class Yardstick:
 def live_panel(meter: Meter, gamma: int, memory: Memory | None, plain: Yardstick) -> str:
     """The whole panel. gamma: of the settings now in force, so that an idle panel has its bars already."""
     stats = meter.stats
-    top = max(gamma, meter.gamma_top)
+    # A histogram that has the bars of the reply's largest γ never jumps while streaming.
+    top = max(gamma, stats.largest_gamma)
     return (
         '<section class="sc-panel" aria-label="Live statistics of the last reply">'
         + _speed(meter)
@@ -77,7 +78,12 @@ def _verdict(meter: Meter, gamma: int, plain: Yardstick) -> str:
         "even": f"Speculation makes no difference: {gain:.2f}× plain ({without}).",
         "loses": f"Speculation loses: {gain:.2f}× plain ({without}). Try a smaller γ, or switch it off.",
     }[verdict]
-    tip = f"Plain decoding: {plain.step_s * 1000:.1f} ms a token, {plain.source}." if plain.step_s > 0 else ""
+    tip = ""
+    if plain.step_s > 0:
+        tip = (
+            f"Plain decoding: {plain.step_s * 1000:.1f} ms a token, {plain.source}. Compared with the tokens of "
+            "this reply over the time spent inside its rounds; time between rounds counts in neither."
+        )
     return f'<p class="sc-verdict" data-verdict="{verdict}" title="{escape(tip)}">{escape(text)}</p>'
 
 

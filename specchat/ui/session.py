@@ -41,6 +41,11 @@ class Reply:
         """No more will come."""
         return self.finished is not None
 
+    @property
+    def failed_at_once(self) -> bool:
+        """An error came instead of the first word."""
+        return self.finished is not None and self.finished.reason == "error" and not self.text
+
     def fail(self, sentence: str) -> None:
         """Ends the reply with an error told in a sentence; what was written is kept."""
         self.finished = Finished("error", len(self.pieces), self.meter.stats.elapsed_s, 0, 0, sentence)
@@ -107,9 +112,14 @@ class Session:
         self.busy = False
 
     def messages(self) -> list[Message]:
-        """The conversation for the next request, ending in the last user turn."""
+        """The conversation for the next request, ending in the last user turn.
+
+        An earlier message whose reply failed before its first word is left out: it may be what made it fail.
+        """
         messages: list[Message] = []
         for turn in self.turns:
+            if turn.reply.failed_at_once and turn is not self.turns[-1]:
+                continue
             messages.append(Message("user", turn.user))
             if turn.reply.text:
                 messages.append(Message("assistant", turn.reply.text, turn.reply.ids))

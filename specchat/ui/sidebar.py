@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gradio as gr
 from gradio.components import Component
@@ -19,7 +19,44 @@ DRAFTERS: Mapping[str, str] = {
 }
 """Names of the engine's drafters, in words. A drafter without an entry is shown by its name."""
 
-MAX_TOKENS = 4096
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a slider covers, and its step."""
+
+    low: float
+    high: float
+    step: float
+
+    def around(self, value: float) -> Span:
+        """Wide enough for the value too: Gradio refuses every change of a page whose slider lies outside its bounds."""
+        return replace(self, low=min(self.low, value), high=max(self.high, value))
+
+    def nearest(self, value: object, otherwise: float) -> float:
+        """The number inside the span that is nearest to the value; `otherwise` when it is no number."""
+        try:
+            number = float(str(value))
+        except ValueError:
+            return otherwise
+        return min(max(number, self.low), self.high) if math.isfinite(number) else otherwise
+
+
+def spans(start: Settings) -> dict[str, Span]:
+    """The one place where the sliders' bounds are defined: the usual ones, widened to what the program was started with."""
+    usual: dict[str, tuple[Span, float]] = {
+        "gamma": (Span(0, MAX_GAMMA, 1), start.gamma),
+        "temperature": (Span(0, 2, 0.05), start.sampling.temperature),
+        "top_k": (Span(0, 200, 1), start.sampling.top_k),
+        "top_p": (Span(0, 1, 0.01), start.sampling.top_p),
+        "min_p": (Span(0, 1, 0.01), start.sampling.min_p),
+        "repetition": (Span(1, 2, 0.01), start.sampling.repetition_penalty),
+        "presence": (Span(-2, 2, 0.05), start.sampling.presence_penalty),
+        "frequency": (Span(-2, 2, 0.05), start.sampling.frequency_penalty),
+        "max_tokens": (Span(1, 4096, 1), start.max_new_tokens),
+    }
+    return {name: span.around(value) for name, (span, value) in usual.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +84,33 @@ class Controls:
 
 def build(now: Settings, system: str) -> Controls:
     """The sidebar's content. Call it inside the sidebar."""
-    sampling = now.sampling
+    sampling, wide = now.sampling, spans(now)
     gr.HTML('<h2 class="sc-settings-head">Settings</h2><p class="sc-hint">In force from the next round on, also in '
             "a reply being written; for draft and target alike.</p>", js_on_load=None, apply_default_css=False)  # fmt: skip
     with gr.Group():
         on = gr.Checkbox(now.gamma > 0, label="Speculation", elem_id="sc-on")
-        gamma = _slider("γ, proposals a round", 0, MAX_GAMMA, 1, now.gamma or 4, "sc-gamma")
+        gamma = _slider("γ, proposals a round", wide["gamma"], now.gamma or 4, "sc-gamma")
         drafter = gr.Dropdown(
-            drafter_choices(tuple(DRAFTERS)), value=now.drafter, label="Drafter", elem_id="sc-drafter"
+            drafter_choices(tuple(dict.fromkeys([*DRAFTERS, now.drafter]))),
+            value=now.drafter,
+            label="Drafter",
+            elem_id="sc-drafter",
         )
     with gr.Group():
-        temperature = _slider("Temperature", 0, 2, 0.05, sampling.temperature, "sc-temperature")
-        top_k = _slider("Top-k, 0 = off", 0, 200, 1, sampling.top_k, "sc-top-k")
-        top_p = _slider("Top-p, 1 = off", 0, 1, 0.01, sampling.top_p, "sc-top-p")
-        min_p = _slider("Min-p, 0 = off", 0, 1, 0.01, sampling.min_p, "sc-min-p")
+        temperature = _slider("Temperature", wide["temperature"], sampling.temperature, "sc-temperature")
+        top_k = _slider("Top-k, 0 = off", wide["top_k"], sampling.top_k, "sc-top-k")
+        top_p = _slider("Top-p, 1 = off", wide["top_p"], sampling.top_p, "sc-top-p")
+        min_p = _slider("Min-p, 0 = off", wide["min_p"], sampling.min_p, "sc-min-p")
     with gr.Accordion("Penalties", open=False):
-        repetition = _slider("Repetition, 1 = off", 1, 2, 0.01, sampling.repetition_penalty, "sc-repetition")
-        presence = _slider("Presence, 0 = off", -2, 2, 0.05, sampling.presence_penalty, "sc-presence")
-        frequency = _slider("Frequency, 0 = off", -2, 2, 0.05, sampling.frequency_penalty, "sc-frequency")
+        repetition = _slider(
+            "Repetition, 1 = off", wide["repetition"], sampling.repetition_penalty, "sc-repetition"
+        )
+        presence = _slider("Presence, 0 = off", wide["presence"], sampling.presence_penalty, "sc-presence")
+        frequency = _slider(
+            "Frequency, 0 = off", wide["frequency"], sampling.frequency_penalty, "sc-frequency"
+        )
     with gr.Group():
-        max_tokens = _slider("Max tokens", 1, MAX_TOKENS, 1, now.max_new_tokens, "sc-max-tokens")
+        max_tokens = _slider("Max tokens", wide["max_tokens"], now.max_new_tokens, "sc-max-tokens")
         seed = gr.Textbox(
             "" if sampling.seed is None else str(sampling.seed), label="Seed",
             placeholder="another each time", max_lines=1, elem_id="sc-seed",
@@ -76,24 +120,14 @@ def build(now: Settings, system: str) -> Controls:
             placeholder="The model's own, if it has one", elem_id="sc-system",
         )  # fmt: skip
     return Controls(
-        on,
-        gamma,
-        drafter,
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        repetition,
-        presence,
-        frequency,
-        max_tokens,
-        seed,
-        prompt,
+        on, gamma, drafter, temperature, top_k, top_p, min_p, repetition, presence, frequency, max_tokens, seed, prompt,
+    )  # fmt: skip
+
+
+def _slider(label: str, span: Span, value: float, elem_id: str) -> gr.Slider:
+    return gr.Slider(
+        span.low, span.high, value=value, step=span.step, label=label, elem_id=elem_id, buttons=["reset"]
     )
-
-
-def _slider(label: str, low: float, high: float, step: float, value: float, elem_id: str) -> gr.Slider:
-    return gr.Slider(low, high, value=value, step=step, label=label, elem_id=elem_id, buttons=["reset"])
 
 
 def drafter_choices(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -101,44 +135,29 @@ def drafter_choices(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(DRAFTERS.get(name, name), name) for name in names]
 
 
-def read(values: Sequence[object]) -> tuple[Settings, str]:
-    """The controls' values → settings and system prompt. Anything odd falls back to the nearest allowed value."""
+def read(values: Sequence[object], start: Settings = DEFAULTS) -> tuple[Settings, str]:
+    """The controls' values → settings and system prompt. Anything odd falls back to the nearest allowed value.
+
+    start: what the sidebar was built with; its sliders go as far as these settings need.
+    """
     (
-        on,
-        gamma,
-        drafter,
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        repetition,
-        presence,
-        frequency,
-        most,
-        seed,
-        system,
-    ) = values
+        on, gamma, drafter, temperature, top_k, top_p, min_p, repetition, presence, frequency, most, seed, system,
+    ) = values  # fmt: skip
+    wide = spans(start)
     sampling = Sampling(
-        temperature=_number(temperature, 0, 2, 0.6),
-        top_k=int(_number(top_k, 0, 200, 20)),
-        top_p=_number(top_p, 0, 1, 1),
-        min_p=_number(min_p, 0, 1, 0),
-        repetition_penalty=_number(repetition, 1, 2, 1),
-        presence_penalty=_number(presence, -2, 2, 0),
-        frequency_penalty=_number(frequency, -2, 2, 0),
+        temperature=wide["temperature"].nearest(temperature, 0.6),
+        top_k=int(wide["top_k"].nearest(top_k, 20)),
+        top_p=wide["top_p"].nearest(top_p, 1),
+        min_p=wide["min_p"].nearest(min_p, 0),
+        repetition_penalty=wide["repetition"].nearest(repetition, 1),
+        presence_penalty=wide["presence"].nearest(presence, 0),
+        frequency_penalty=wide["frequency"].nearest(frequency, 0),
         seed=_seed(seed),
     )
-    rounds = int(_number(gamma, 0, MAX_GAMMA, 4)) if on else 0
-    settings = Settings(rounds, sampling, str(drafter or ""), int(_number(most, 1, MAX_TOKENS, 512)))
-    return settings, str(system or "")
-
-
-def _number(value: object, low: float, high: float, otherwise: float) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        return otherwise
-    return min(max(number, low), high) if math.isfinite(number) else otherwise
+    rounds = int(wide["gamma"].nearest(gamma, 4)) if on else 0
+    return Settings(rounds, sampling, str(drafter or ""), int(wide["max_tokens"].nearest(most, 512))), str(
+        system or ""
+    )
 
 
 def _seed(value: object) -> int | None:

@@ -6,20 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from specchat.decode.events import Reason
+from specchat.lab.words import REASONS, nothing_drafted
 from specchat.ui.lens import Lens
 from specchat.ui.markdown import render
 from specchat.ui.panels import percent, seconds, speed
 from specchat.ui.session import Reply, Turn
-
-ENDED: dict[Reason, str] = {
-    "eos": "finished",
-    "stop": "ended at a stop string",
-    "length": "stopped at max tokens",
-    "context": "stopped: the context is full",
-    "cancelled": "stopped",
-    "error": "failed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +124,12 @@ def stats_line(answer: Reply) -> str:
             ),
             (f"{stats.tokens_per_round:.2f} tokens/round", "Emitted tokens over rounds, 1 to γ+1."),
         ]
-        rate = f"{percent(stats.acceptance_rate)} accepted" if stats.drafted else "nothing drafted"
+        rate = f"{percent(stats.acceptance_rate)} accepted" if stats.drafted else nothing_drafted(stats)
         parts.append((rate, "Accepted proposals over the proposals that the target judged."))
     if stats.prefill is not None:
         read = f"prompt {stats.prefill.read} read, {stats.prefill.reused} reused"
         parts.append((read, "Prompt tokens newly read, and those found in the cache."))
-    parts.append((ENDED[finished.reason], "How the reply ended."))
+    parts.append((REASONS[finished.reason], "How the reply ended."))
     last = len(parts) - 1
     cells = " ".join(
         f'<span title="{tip}">{escape(text)}{" ·" if n < last else ""}</span>'

@@ -1,4 +1,4 @@
-"""Messages as the page gives them, as a template takes them, and what a person does to them."""
+"""Messages as the page gives them, and as a template takes them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from specchat.chat.conversation import (
     BadHistory,
     Message,
-    edit,
     from_page,
     is_blank,
     normalise,
-    retry,
-    undo,
     well_formed,
 )
 
@@ -78,32 +75,3 @@ def test_normalised_turns_alternate_hold_text_and_stay_as_they_are(history: list
 def test_half_a_surrogate_pair_becomes_a_replacement_mark_and_a_whole_pair_its_character() -> None:
     assert well_formed("a\ud83d") == "a\ufffd"
     assert well_formed("\ud83d\ude00é") == "😀é"
-
-
-def test_retry_ends_in_the_user_turn_whether_it_or_its_reply_was_chosen() -> None:
-    assert retry(CHAT, 2) == retry(CHAT, 3) == CHAT[:3]
-    assert retry(CHAT, 1) == CHAT[:1]
-
-
-def test_retry_without_a_user_turn_is_refused() -> None:
-    with pytest.raises(IndexError, match="no user message"):
-        retry([Message(A, "hello")], 0)
-    with pytest.raises(IndexError, match="no message 9"):
-        retry(CHAT, 9)
-
-
-def test_editing_a_user_turn_drops_what_answered_the_old_text() -> None:
-    assert edit(CHAT, 0, "uno") == [Message(U, "uno")]
-    assert edit(CHAT, 2, "dos") == [*CHAT[:2], Message(U, "dos")]
-    assert edit(CHAT, 2, "  ") == CHAT
-
-
-def test_editing_a_reply_changes_that_turn_alone_and_drops_the_ids_that_no_longer_say_it() -> None:
-    assert edit(CHAT, 1, "un") == [CHAT[0], Message(A, "un"), *CHAT[2:]]
-    assert edit(CHAT, 1, "eins") == CHAT
-
-
-def test_undo_gives_the_last_user_text_back_and_forgets_its_reply() -> None:
-    assert undo(CHAT) == (CHAT[:2], "two")
-    assert undo(CHAT[:3]) == (CHAT[:2], "two")
-    assert undo([]) == ([], "")

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from specchat.chat.controls import UnsupportedTokenizer
-from specchat.chat.conversation import Message, edit
+from specchat.chat.conversation import Message
 from specchat.chat.stream import text_of
 from specchat.chat.template import (
     FALLBACK_STOPS,
@@ -69,7 +69,7 @@ def test_the_literal_characters_of_typed_control_tokens_survive(place: str) -> N
     elif place == "system":
         system = ATTACK
     else:
-        history = edit(history, 1, ATTACK)
+        history[1] = Message(A, ATTACK)
     ids = CHATML.encode(history, system, ROOM).ids
     assert ATTACK in text_of(BYTES, ids)
     assert len(controls(BYTES, ids)) == rendered(BYTES, talk(["a", "b", "c"]), system and "d").count("<|im_")

@@ -136,7 +136,7 @@ def test_speculation_off_and_greedy_gives_the_text_of_speculation_on(app, open_p
     page.click("#sc-retry")
     page.wait_for_selector("#sc-box .stop-button")
     line = finished(page)
-    assert "nothing drafted" in line
+    assert "speculation off" in line
     assert page.locator("[data-testid=bot] .sc-text").inner_text() == with_draft
 
 

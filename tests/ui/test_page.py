@@ -96,7 +96,7 @@ def test_speculation_off_is_said(served, open_page, shot):
     eventually(lambda: "off" in page.locator(".sc-verdict").inner_text(), "the idle panel says off")
     line = ask(page, "a fast story")
     assert served.pair.used[-1].gamma == 0
-    assert "nothing drafted" in line
+    assert "speculation off" in line
     assert page.locator(".sc-verdict").get_attribute("data-verdict") == "off"
     shot(page, "speculation_off")
 

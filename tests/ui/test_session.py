@@ -55,6 +55,26 @@ def test_the_controls_mean_what_they_say():
     assert sidebar.read(DEFAULTS)[0] == Settings()
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        Settings(max_new_tokens=5000),
+        Settings(
+            sampling=Sampling(3.0, 500, repetition_penalty=0.9, presence_penalty=3.0, frequency_penalty=-7)
+        ),
+    ],
+)
+def test_a_start_value_beyond_the_usual_range_widens_its_slider_and_is_understood(start):
+    with gr.Blocks():
+        controls = sidebar.build(start, "")
+    values = [control.value for control in controls.all()]
+    passed = [control.preprocess(value) for control, value in zip(controls.all(), values, strict=True)]
+    assert sidebar.read(passed, start)[0] == start
+    for name, span in sidebar.spans(start).items():
+        slider = getattr(controls, name)
+        assert (slider.minimum, slider.maximum) == (span.low, span.high)
+
+
 def test_speculation_off_is_gamma_zero():
     assert sidebar.read([False, *DEFAULTS[1:]])[0].gamma == 0
 
@@ -89,10 +109,17 @@ def test_editing_replaces_the_turn_and_what_follows():
     assert session.editing is None
 
 
-def test_a_reply_without_text_is_no_turn_of_the_prompt():
-    session = Session(Live(), turns=[Turn("q0", finished("", "error"))])
-    session.ask("q1")
-    assert [m.role for m in session.messages()] == ["user", "user"]
+def test_a_message_that_failed_at_once_is_no_turn_of_the_next_prompt():
+    session = Session(Live(), turns=[Turn("q0", finished("", "error")), Turn("q1", finished("a", "error"))])
+    session.ask("q2")
+    assert [m.content for m in session.messages()] == ["q1", "a", "q2"]
+
+
+def test_the_message_to_be_answered_is_always_told_and_so_is_one_stopped_before_its_answer():
+    session = Session(
+        Live(), turns=[Turn("q0", finished("", "cancelled")), Turn("q1", finished("", "error"))]
+    )
+    assert [m.content for m in session.messages()] == ["q0", "q1"]
 
 
 def test_only_one_reply_at_a_time():
