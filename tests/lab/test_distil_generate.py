@@ -176,7 +176,7 @@ def test_stopping_keeps_what_is_finished(tmp_path: Path) -> None:
 def test_the_progress_line_says_how_long_it_will_take() -> None:
     lines: list[str] = []
     meter = Meter(7_200_000, lines.append, every_s=0.0)
-    meter.tell(0, 0)
+    meter.tell(0, 0, 0)
     assert meter.line(3_600_000, 1000.0, 7) == (
         "[##########..........]  50% 1:00:00 left, 3,600,000 of 7,200,000 tokens, 1000 tokens/s, "
         "7 conversations thrown away"

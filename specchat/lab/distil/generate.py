@@ -211,14 +211,15 @@ class Meter:
         self._began = self._told = time.monotonic()
         self._at_first: int | None = None
 
-    def tell(self, have: int, dropped: int) -> None:
-        """So many ids are there, those of unfinished conversations included."""
+    def tell(self, finished: int, unfinished: int, dropped: int) -> None:
+        """So many ids are there in finished conversations, so many in others."""
         now = time.monotonic()
         if self._at_first is None:
-            self._at_first = have
+            self._at_first = finished + unfinished
         if now - self._told >= self.every_s:
             self._told = now
-            self.say(self.line(have, (have - self._at_first) / (now - self._began), dropped))
+            rate = (finished + unfinished - self._at_first) / (now - self._began)
+            self.say(self.line(finished, rate, dropped))
 
     def line(self, have: int, rate: float, dropped: int) -> str:
         """rate: ids a second."""
@@ -241,7 +242,7 @@ def write(
     """
     meter = Meter(tokens, say)
     while (have := shards.tokens + shards.pending) < tokens and go_on():
-        meter.tell(have + author.unfinished, author.dropped)
+        meter.tell(have, author.unfinished, author.dropped)
         shards.waiting += author.step()
         if shards.pending >= shard_tokens:
             shards.flush()
