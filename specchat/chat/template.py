@@ -6,6 +6,7 @@ What holds for every prompt:
 - The control ids in it are those the template writes; typed ones stay ordinary text (see `controls`).
 - A reply that carries its ids is repeated as it was written, so the next prompt begins with the last prompt
   and the reply, id for id, and the caches stay valid.
+- Of a conversation that does not fit, the oldest turns are left out, several at once (see `window`).
 - What the template refuses is worked round and said in a note; it is never a traceback.
 """
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from specchat.chat.controls import ControlCodec, Seal
 from specchat.chat.conversation import Message, is_blank, normalise, well_formed
 from specchat.chat.stream import text_of
+from specchat.chat.window import Sizes, first_kept, left_out
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -65,6 +68,15 @@ class _Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rendered:
+    """What a template wrote, typed texts sealed."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Turn:
     """One message as the template gets it: sealed text, with marks around it when `ids` take its place."""
 
@@ -85,17 +97,13 @@ class ChatTemplate:
         self._default_bos = bos if bos is not None and default[:1] == [bos] else None
         self._gap = self._space_before_reply() if self._has_template else ""
 
-    @property
-    def stop_strings(self) -> tuple[str, ...]:
-        """Stop strings of a model without a template; `Prompt.stop_strings` has those of one prompt."""
-        return () if self._has_template else FALLBACK_STOPS
-
     def encode(self, messages: Iterable[object], system: str, room: int) -> Prompt:
         """The prompt that asks for a reply to the last message, in at most `room` ids.
 
         messages: as `conversation.normalise` takes them; they must end in a user turn. system: the system
         prompt; blank means the template's own default. System turns among the messages are added to it. When
-        all does not fit, the oldest turns go, never the system prompt.
+        all does not fit, the oldest turns go, never the system prompt: as many as `window.first_kept` says,
+        and more if the ids themselves still do not fit.
 
         Raises:
             NothingToAnswer: no user turn at the end.
@@ -115,35 +123,75 @@ class ChatTemplate:
             tries[dropped] = self._draft(spoken[starts[dropped] :], system)
             return len(tries[dropped].ids) <= room
 
-        dropped = 0 if fits(0) else bisect_left(range(1, len(starts)), True, key=fits) + 1
+        dropped = 0
+        if not fits(0):
+            sizes = self._sizes(spoken, starts, system)
+            least = max(1, first_kept(sizes, room) if sizes else 0)
+            dropped = least + bisect_left(range(least, len(starts)), True, key=fits)
         if dropped == len(starts):
             raise PromptTooLong(_too_long(len(tries[dropped - 1].ids), room))
         draft = tries[dropped]
-        notes = (*draft.notes, _dropped(dropped)) if dropped else draft.notes
+        notes = (*draft.notes, left_out(dropped)) if dropped else draft.notes
         return Prompt(draft.ids, dropped, notes, draft.stop_strings)
 
     def _draft(self, spoken: list[Message], system: str) -> _Draft:
-        """Render, see which replies can be repeated by their ids, encode."""
+        """Render, repeat the replies that can be by their ids, encode."""
         seal = self._codec.seal()
+        turns, rendered = self._settle(spoken, system, seal)
+        ids = self._ids(rendered.text, turns, seal)
+        if self._default_bos is not None and self._default_bos not in ids:
+            ids.insert(0, self._default_bos)
+        return _Draft(tuple(ids), tuple(map(seal.reveal, rendered.notes)), rendered.stop_strings)
+
+    def _sizes(self, spoken: list[Message], starts: list[int], system: str) -> Sizes | None:
+        """What each turn adds to the prompt, nearly: its part of the rendered text, encoded by itself.
+
+        None when the template does not write the turns one after the other.
+        """
+        seal = self._codec.seal()
+        turns, rendered = self._settle(spoken, system, seal, frozenset(starts))
+        head, text = "", rendered.text
+        asked: list[int] = []
+        answered: list[int] = []
+        for start, end in pairwise([*starts, len(turns)]):
+            before, opened, rest = text.partition(seal.mark(f"b{start}"))
+            message, closed, rest = rest.partition(seal.mark(f"e{start}"))
+            after = rest.partition(seal.mark(f"b{end}"))[0]
+            if not opened or not closed:
+                return None
+            head = head if asked else before
+            asked.append(len(self._ids(message, (), seal, first=False)))
+            answered.append(len(self._ids(after, turns[start + 1 : end], seal, first=False)))
+            text = rest
+        return Sizes(len(self._ids(head, (), seal)) + 1, asked, answered)  # 1: a beginning token
+
+    def _settle(
+        self, spoken: list[Message], system: str, seal: Seal, fenced: Collection[int] = ()
+    ) -> tuple[list[_Turn], _Rendered]:
+        """The rendered text, and its turns with those `ids` only that can stand for a part of it.
+
+        fenced: places of turns to be given as text between marks, whether they have ids or not.
+        """
+        turns = [_sealed(turn, index, seal, index in fenced) for index, turn in enumerate(spoken)]
         hidden_system = seal.hide(system)
-        turns = [_sealed(turn, index, seal) for index, turn in enumerate(spoken)]
-        text, notes, stops = self._render(turns, hidden_system)
-        while len(kept := _in_order(turns, text)) < len(turns):
+        rendered = self._render(turns, hidden_system, seal)
+        while len(kept := _in_order(turns, rendered.text)) < len(turns):
             turns = [
                 turn if turn in kept else _Turn(turn.role, seal.hide(message.content))
                 for turn, message in zip(turns, spoken, strict=True)
             ]
-            text, notes, stops = self._render(turns, hidden_system)
+            rendered = self._render(turns, hidden_system, seal)
+        return turns, rendered
+
+    def _ids(self, text: str, turns: Iterable[_Turn], seal: Seal, first: bool = True) -> list[int]:
+        """The ids of a rendered text that has these turns in it; `first` as in `ControlCodec.encode`."""
         ids: list[int] = []
         for turn in turns:
             if turn.ids is not None:
                 before, _, text = text.partition(turn.text)
                 before = before.removesuffix(self._gap)
-                ids += [*self._codec.encode(before, seal, first=not ids), *turn.ids]
-        ids += self._codec.encode(text, seal, first=not ids)
-        if self._default_bos is not None and self._default_bos not in ids:
-            ids.insert(0, self._default_bos)
-        return _Draft(tuple(ids), tuple(map(seal.reveal, notes)), stops)
+                ids += [*self._codec.encode(before, seal, first=first and not ids), *turn.ids]
+        return ids + self._codec.encode(text, seal, first=first and not ids)
 
     def _own_ids(self, turn: Message) -> tuple[int, ...] | None:
         """Ids to repeat a reply with, end tokens off; None when they do not say exactly its text."""
@@ -154,20 +202,29 @@ class ChatTemplate:
             return None
         return tuple(ids) if text_of(self._tokenizer, ids) == turn.content else None
 
-    def _render(self, turns: list[_Turn], system: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """Text, notes, stop strings: the template, else with the system text folded in, else plain."""
+    def _render(self, turns: list[_Turn], system: str, seal: Seal) -> _Rendered:
+        """By the template, else by it with the system text folded in, else plain."""
         if not self._has_template:
-            return _plain(turns, system), (NO_TEMPLATE,), FALLBACK_STOPS
+            return _Rendered(_plain(turns, system), (NO_TEMPLATE,), FALLBACK_STOPS)
         first = [_Turn("system", system)] if system else []
         text, complaint = self._apply([*first, *turns])
-        if text is not None and system.strip() in text:
-            return text, (), ()
+        if text is not None and (not system or self._writes_system(turns, system, seal)):
+            return _Rendered(text)
         if system:
             text, folded_complaint = self._apply(_folded(turns, system))
             if text is not None:
-                return text, (FOLDED,), ()
+                return _Rendered(text, (FOLDED,))
             complaint = folded_complaint or complaint
-        return _plain(turns, system), (REFUSED.format(complaint),), FALLBACK_STOPS
+        return _Rendered(_plain(turns, system), (REFUSED.format(complaint),), FALLBACK_STOPS)
+
+    def _writes_system(self, turns: list[_Turn], system: str, seal: Seal) -> bool:
+        """Whether the template writes the system text or leaves it out without a word.
+
+        Rendered once more for it, with marks: the text itself may well be found anywhere ("user" is).
+        """
+        marks = seal.mark("s0"), seal.mark("s1")
+        text, _ = self._apply([_Turn("system", system.join(marks)), *turns])
+        return text is not None and all(mark in text for mark in marks)
 
     def _space_before_reply(self) -> str:
         """White space that the template puts before a reply in the history, but not before one to be written.
@@ -195,11 +252,12 @@ class ChatTemplate:
         return (text, "") if isinstance(text, str) else (None, "it did not give a text")
 
 
-def _sealed(turn: Message, index: int, seal: Seal) -> _Turn:
+def _sealed(turn: Message, index: int, seal: Seal, fenced: bool) -> _Turn:
     text = seal.hide(turn.content)
-    if turn.ids is None:
+    if turn.ids is None and not fenced:
         return _Turn(turn.role, text)
-    return _Turn(turn.role, seal.mark(f"b{index}") + text + seal.mark(f"e{index}"), turn.ids)
+    text = seal.mark(f"b{index}") + text + seal.mark(f"e{index}")
+    return _Turn(turn.role, text, None if fenced else turn.ids)
 
 
 def _in_order(turns: list[_Turn], text: str) -> list[_Turn]:
@@ -234,10 +292,5 @@ def _plain(turns: list[_Turn], system: str) -> str:
 def _too_long(size: int, room: int) -> str:
     return (
         f"Your message makes a prompt of {size} tokens with the system prompt, and {room} fit. "
-        "Shorten the message or the system prompt, or choose a model with a longer context."
+        "Shorten the message or the system prompt, or lower Max tokens, or choose a model with a longer context."
     )
-
-
-def _dropped(turns: int) -> str:
-    what = "the oldest turn was" if turns == 1 else f"the {turns} oldest turns were"
-    return f"The conversation no longer fits in the model's context, so {what} left out."

@@ -133,22 +133,35 @@ def test_there_is_exactly_one_beginning_token(writes_bos: bool, add_bos: bool) -
 
 def test_a_base_tokenizer_gets_the_plain_format_with_a_note_and_a_stop_string() -> None:
     tokenizer = tok.byte_level(None)
-    template = ChatTemplate(tokenizer)
-    prompt = template.encode(talk(["one", " two", "three"]), "Be brief.", ROOM)
+    prompt = ChatTemplate(tokenizer).encode(talk(["one", " two", "three"]), "Be brief.", ROOM)
     expected = "Be brief.\n\nUser: one\n\nAssistant: two\n\nUser: three\n\nAssistant:"
     assert text_of(tokenizer, prompt.ids) == expected
     assert prompt.ids == tuple(tokenizer(expected)["input_ids"])
     assert prompt.notes == (NO_TEMPLATE,)
-    assert prompt.stop_strings == template.stop_strings == FALLBACK_STOPS
-    assert CHATML.stop_strings == CHATML.encode(talk(["x"]), "", ROOM).stop_strings == ()
+    assert prompt.stop_strings == FALLBACK_STOPS
+    assert CHATML.encode(talk(["x"]), "", ROOM).stop_strings == ()
 
 
+@pytest.mark.parametrize("system", ["Be brief.", "user", "one", "<|im_end|>", "\n"])
 @pytest.mark.parametrize("source", [tok.RAISES_ON_SYSTEM, tok.IGNORES_SYSTEM])
-def test_a_template_that_takes_no_system_prompt_gets_it_in_the_first_user_turn(source: str) -> None:
+def test_a_template_that_takes_no_system_prompt_gets_it_in_the_first_user_turn(
+    source: str, system: str
+) -> None:
     tokenizer = tok.byte_level(source)
-    prompt = ChatTemplate(tokenizer).encode(talk(["one", "two", "three"]), "Be brief.", ROOM)
-    assert prompt.ids == whole(tokenizer, talk(["Be brief.\n\none", "two", "three"]))
-    assert prompt.notes == (FOLDED,)
+    prompt = ChatTemplate(tokenizer).encode(talk(["one", "two", "three"]), system, ROOM)
+    first = f"{system}\n\none" if visible(system) else "one"
+    text = tokenizer.decode(prompt.ids, clean_up_tokenization_spaces=False)
+    assert text == rendered(tokenizer, talk([first, "two", "three"]))
+    assert prompt.notes == ((FOLDED,) if visible(system) else ())
+
+
+@pytest.mark.parametrize("kind", ["chatml", "default system", "trimming"])
+@pytest.mark.parametrize("system", ["user", "one", "  Be brief.\n", "<|im_end|>"])
+def test_a_system_prompt_that_the_template_writes_is_not_put_anywhere_else(kind: str, system: str) -> None:
+    prompt = FORMATS[kind].encode(talk(["one"]), system, ROOM)
+    text = KINDS[kind].decode(prompt.ids, clean_up_tokenization_spaces=False)
+    assert text == rendered(KINDS[kind], talk(["one"]), system)
+    assert prompt.notes == ()
 
 
 @pytest.mark.parametrize("source", [tok.RAISES_ALWAYS, "{{ messages[7]['content'].no.such }}", "{% if %}"])
@@ -182,23 +195,11 @@ def test_nothing_to_answer_is_said_without_calling_the_model(history: list[Messa
         CHATML.encode(history, "", ROOM)
 
 
-def test_the_oldest_whole_turns_go_until_the_prompt_fits_and_the_system_prompt_stays() -> None:
-    history = talk([f"{place}-" + "x" * 20 for place in range(9)])
-    for dropped in range(5):
-        expected = whole(BYTES, history[2 * dropped :], "keep me")
-        for room in (len(expected), len(expected) + 1):
-            prompt = CHATML.encode(history, "keep me", room)
-            assert (prompt.ids, prompt.dropped_turns) == (expected, dropped)
-            assert [note for note in prompt.notes if "left out" in note] == list(prompt.notes)
-            assert len(prompt.notes) == (dropped > 0)
-    assert "the 4 oldest turns were left out" in prompt.notes[0]
-
-
 @pytest.mark.parametrize("turns", [1, 3])
 def test_a_message_that_cannot_fit_is_refused_with_both_numbers(turns: int) -> None:
     history = talk(["short"] * (turns - 1) + ["x" * 500])
     size = len(whole(BYTES, history[-1:], "system"))
-    with pytest.raises(PromptTooLong, match=rf"{size} tokens.* 100 fit.*Shorten"):
+    with pytest.raises(PromptTooLong, match=rf"{size} tokens.* 100 fit.*Shorten.*Max tokens"):
         CHATML.encode(history, "system", 100)
     assert len(CHATML.encode(history, "system", size).ids) == size
 
