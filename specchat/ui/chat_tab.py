@@ -269,6 +269,22 @@ class ChatTab:
             self.legend: legend,
         }
 
+    @property
+    def resumed_outputs(self) -> list[Component]:
+        """What `resumed` may change."""
+        return [*self._outputs(), self.lens]
+
+    def resumed(self, session: Session) -> Updates:
+        """The page was loaded again: everything about the conversation that it had shown."""
+        if session.busy or not (session.turns or session.lens):
+            return {}
+        return {
+            **self._closing(session),
+            self.lens: session.lens,
+            self.rejected: gr.update(value=session.rejected, visible=session.lens),
+            self.legend: gr.update(value=LEGEND if session.lens else "", visible=session.lens),
+        }
+
     def loaded(self, session: Session) -> Updates:
         """The pair has just been loaded: its notes are shown where a conversation has not begun."""
         return {} if session.turns else {self.log: self._log(session)}

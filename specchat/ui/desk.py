@@ -10,7 +10,8 @@ from specchat.chat.stream import text_of
 from specchat.decode.engine import Settings
 from specchat.ui.meter import Meter
 from specchat.ui.panels import Yardstick, live_panel, seconds
-from specchat.ui.session import Reply, Session, Sessions
+from specchat.ui.session import Reply, Session
+from specchat.ui.sessions import Sessions
 from specchat.worker import Live, Worker
 
 

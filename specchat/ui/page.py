@@ -23,6 +23,11 @@ from specchat.worker import Worker
 IDLE_S = 2.0
 """Seconds between two looks at the worker while nothing is being written."""
 
+BRING_KEY = "() => { try { return sessionStorage.getItem('specchat') || '' } catch { return '' } }"
+"""The key of the tab's conversation, if it had one before the page was loaded again. (Storage may be forbidden.)"""
+
+KEEP_KEY = "(key) => { try { sessionStorage.setItem('specchat', key) } catch { } }"
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -89,6 +94,7 @@ def _wire_settings(desk: Desk, controls: Controls) -> None:
 
     def apply(request: gr.Request, *values: object) -> None:
         session = desk.sessions.of(request.session_hash)
+        session.values = values
         now, session.system = sidebar.read(values, desk.settings)
         session.live.set(now)
 
@@ -99,22 +105,33 @@ def _wire_settings(desk: Desk, controls: Controls) -> None:
 
 
 def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, controls: Controls) -> None:
-    """Every two seconds: is the pair loaded, who is being served, how full is the memory."""
+    """Every two seconds: is the pair loaded, who is being served, how full is the memory. At first: was it here before?"""
 
     def look(request: gr.Request) -> Updates:
-        session = desk.sessions.of(request.session_hash)
+        return news(desk.sessions.of(request.session_hash)) or {header: gr.skip()}
+
+    def news(session: Session) -> Updates:
         updates = chat.idle(session)
         pair = desk.worker.pair
         if pair is not None and session.knows_pair != id(pair):
             session.knows_pair = id(pair)
             updates[header] = _header(desk.options.title, desk.pair_line())
             updates |= chat.loaded(session) | _drafters(session, pair.drafters, controls)
-        return updates or {header: gr.skip()}
+        return updates
 
+    def load(key: str, request: gr.Request) -> Updates:
+        key, session = desk.sessions.resume(request.session_hash, str(key or ""))
+        session.as_loaded()
+        values = dict(zip(controls.all(), session.values, strict=False))
+        return {kept: key, **values, **chat.resumed(session), **news(session)}
+
+    kept = gr.Textbox(visible=False, elem_id="sc-key")
+    quiet = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
     outputs = [*chat.idle_outputs, header, controls.on, controls.drafter]
-    quiet = {"outputs": outputs, "show_progress": "hidden", "queue": False, "api_visibility": "private"}
-    gr.Timer(IDLE_S).tick(look, **quiet)
-    blocks.load(look, **quiet)
+    gr.Timer(IDLE_S).tick(look, outputs=outputs, **quiet)
+    shown = [*chat.resumed_outputs, *controls.all(), header, kept]
+    loaded = blocks.load(load, inputs=[kept], outputs=shown, js=BRING_KEY, **quiet)
+    loaded.then(None, inputs=[kept], js=KEEP_KEY, show_progress="hidden", api_visibility="private")
 
 
 def _drafters(session: Session, names: tuple[str, ...], controls: Controls) -> Updates:

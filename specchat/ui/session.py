@@ -6,8 +6,6 @@ The session is the truth, kept as raw text; what the page shows is rendered from
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from specchat.chat.conversation import Message
@@ -16,9 +14,6 @@ from specchat.decode.events import Finished, Round
 from specchat.ui.markdown import Growing
 from specchat.ui.meter import Meter
 from specchat.worker import Event, Handle, Live, Queued, Reading, Step
-
-KEPT_SESSIONS = 500
-"""Tabs remembered when nothing tells that they were closed."""
 
 
 @dataclass(slots=True)
@@ -45,6 +40,15 @@ class Reply:
     def failed_at_once(self) -> bool:
         """An error came instead of the first word."""
         return self.finished is not None and self.finished.reason == "error" and not self.text
+
+    def so_far(self) -> Reply:
+        """What has been written up to now, as a reply that was stopped here; this one goes on."""
+        other = Reply(pieces=list(self.pieces), rounds=list(self.rounds), reading=self.reading)
+        other.text = "".join(piece.text for piece in other.pieces)
+        for event in other.rounds:
+            other.meter.add(event)
+        other.finished = Finished("cancelled", len(other.pieces), other.meter.stats.elapsed_s, 0, 0)
+        return other
 
     def fail(self, sentence: str) -> None:
         """Ends the reply with an error told in a sentence; what was written is kept."""
@@ -83,6 +87,10 @@ class Session:
     live: Live
     turns: list[Turn] = field(default_factory=list)
     system: str = ""
+    values: tuple[object, ...] = ()
+    """The sidebar's controls as last set, in their order; () as long as nobody has touched them."""
+    tab: str | None = None
+    """The page load that shows it; None while none does."""
     handle: Handle | None = None
     editing: int | None = None
     lens: bool = False
@@ -93,6 +101,19 @@ class Session:
     busy: bool = False
     """A reply is on its way."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def copy(self) -> Session:
+        """The same conversation and settings, from here on apart; a reply on its way is stopped in the copy."""
+        turns = [
+            turn if turn.reply.done else Turn(turn.user, turn.reply.so_far()) for turn in list(self.turns)
+        ]
+        return Session(
+            Live(self.live.get()), turns, self.system, self.values, lens=self.lens, rejected=self.rejected
+        )
+
+    def as_loaded(self) -> None:
+        """The page that shows it begins anew: what was sent to an earlier one does not count."""
+        self.editing, self.shown, self.knows_pair = None, ("", ""), 0
 
     def claim(self) -> bool:
         """Begins a reply, unless one is on its way."""
@@ -133,33 +154,3 @@ class Session:
         turn = Turn(text, Reply())
         self.turns.append(turn)
         return turn
-
-
-class Sessions:
-    """Every tab's session, by the tab's session hash. Thread-safe."""
-
-    def __init__(self, new: Callable[[], Session]) -> None:
-        self._new = new
-        self._lock = threading.Lock()
-        self._by_hash: OrderedDict[str, Session] = OrderedDict()
-
-    def of(self, key: str | None) -> Session:
-        """The session of a tab; a new one on first sight."""
-        with self._lock:
-            session = self._by_hash.get(key or "")
-            if session is None:
-                session = self._by_hash[key or ""] = self._new()
-            self._by_hash.move_to_end(key or "")
-            for old in list(self._by_hash):
-                if len(self._by_hash) <= KEPT_SESSIONS:
-                    break
-                if not self._by_hash[old].busy:
-                    del self._by_hash[old]
-            return session
-
-    def close(self, key: str | None) -> None:
-        """A tab was closed: its reply is cancelled, its conversation forgotten."""
-        with self._lock:
-            session = self._by_hash.pop(key or "", None)
-        if session is not None and session.handle is not None:
-            session.handle.cancel()

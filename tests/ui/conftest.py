@@ -21,7 +21,7 @@ from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
 from tests.ui.pages import Served
 
 sync_api = pytest.importorskip("playwright.sync_api")
-Browser, Page = sync_api.Browser, sync_api.Page
+Browser, ConsoleMessage, Page = sync_api.Browser, sync_api.ConsoleMessage, sync_api.Page
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -55,19 +55,22 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[OpenPage]:
-    """Opens watched tabs: `open_page(url, width=…, height=…, dark=…)`; each is a browser session of its own."""
+    """Opens watched tabs: `open_page(url, width=…, height=…, dark=…)`; each is a browser session of its own.
+
+    left: the test leaves the page while a reply streams, and Gradio's client says so on the page that goes.
+    """
     contexts, wrong = [], []
 
-    def open_one(url: str, width: int = 1280, height: int = 860, dark: bool = False) -> Page:
+    def open_one(
+        url: str, width: int = 1280, height: int = 860, dark: bool = False, left: bool = False
+    ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
-        page.on(
-            "console", lambda line: wrong.append(f"console: {line.text}") if line.type == "error" else None
-        )
+        page.on("console", lambda line: _listen(line, left, wrong))
         page.on("request", lambda request: _check(request.url, wrong))
         page.goto(url)
         page.wait_for_selector("#sc-box textarea")
@@ -78,6 +81,12 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert not wrong, wrong
+
+
+def _listen(line: ConsoleMessage, left: bool, wrong: list[str]) -> None:
+    torn = left and ("AbortError" in line.text or "Connection errored out" in line.text)
+    if line.type == "error" and not torn:
+        wrong.append(f"console: {line.text}")
 
 
 def _check(url: str, wrong: list[str]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from specchat import ui
+from specchat.decode.engine import Settings
 from specchat.worker import Worker
 from tests.ui.fake_worker import FakePair
 
@@ -13,9 +14,9 @@ from tests.ui.fake_worker import FakePair
 class Served:
     """A page being served, with what a test wants to look at behind it."""
 
-    def __init__(self, worker: Worker, pair: FakePair) -> None:
+    def __init__(self, worker: Worker, pair: FakePair, settings: Settings | None = None) -> None:
         self.worker, self.pair = worker, pair
-        self.page = ui.build(worker)
+        self.page = ui.build(worker, settings)
         self.url = self.page.start()
 
     def close(self) -> None:

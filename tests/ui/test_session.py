@@ -23,10 +23,13 @@ from specchat.ui import sidebar
 from specchat.ui.desk import Desk, Options
 from specchat.ui.lens import Lens
 from specchat.ui.live import LiveView
-from specchat.ui.session import Reply, Session, Sessions, Turn
+from specchat.ui.session import Reply, Session, Turn
+from specchat.ui.sessions import Sessions
 from specchat.ui.stream import FASTEST_S, SHARE, Pace
-from specchat.worker import Done, Live, Step
+from specchat.worker import Done, Live, Step, Worker
+from tests.rigs import noisy, runner, tiny
 from tests.ui.fake_worker import LONG, FakePair, answer_from_scripts, fake_worker, words
+from tests.worker.jobs import GREEDY, pair_of
 
 
 @pytest.fixture
@@ -131,7 +134,7 @@ def test_only_one_reply_at_a_time():
 
 
 def test_tabs_are_apart_and_old_idle_ones_are_forgotten(monkeypatch):
-    monkeypatch.setattr("specchat.ui.session.KEPT_SESSIONS", 3)
+    monkeypatch.setattr("specchat.ui.sessions.KEPT_SESSIONS", 3)
     sessions = Sessions(lambda: Session(Live()))
     first = sessions.of("busy")
     assert first.claim()
@@ -261,6 +264,18 @@ def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):
     assert session.turns[-1].reply.finished.reason == "error"
     assert "ZeroDivisionError" in session.turns[-1].reply.finished.notice
     assert not session.busy
+
+
+def test_a_short_message_is_answered_after_one_that_was_too_long():
+    worker = Worker(lambda progress: pair_of(runner(tiny(), 96), runner(noisy(), 96)))
+    assert worker.wait_ready(10)
+    chat = ui.build(worker, GREEDY).chat
+    for text in ("hello", "much too long " * 400, "hello again"):
+        list(chat.send(text, tab("t")))
+    worker.close()
+    replies = [turn.reply for turn in chat.desk.sessions.of("t").turns]
+    assert [reply.finished.reason == "error" for reply in replies] == [False, True, False]
+    assert replies[1].finished.notice
 
 
 def test_half_a_surrogate_pair_from_a_browser_does_no_harm(page):
