@@ -32,6 +32,7 @@ def main() -> int:
 
     def load(progress: Progress) -> Pair:
         served.wait()  # the page first: both at once would only slow each other's imports down
+        progress("Importing the models' libraries.")
         from specchat.pair import open_pair
 
         pair = open_pair(options, tee(say, progress))

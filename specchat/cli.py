@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -143,6 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     distil.set_defaults(run=_distil)
     args = parser.parse_args(argv)
     args.argv = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A pipe may be of an encoding without γ or an emoji: a mark in their place, not the end of the reply.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
@@ -168,18 +174,26 @@ def _generate(args: argparse.Namespace) -> int:
     live = Live(settings_of(args, pair.default_drafter))
     rounds = []
     stopped = threading.Event()
+    gone: list[BrokenPipeError] = []
 
     def put(event: Event) -> None:
         if isinstance(event, Step):
             rounds.append(event.round)
-            if not args.json:
-                print("".join(piece.text for piece in event.pieces), end="", flush=True)
+            if not args.json and not gone:
+                try:
+                    print("".join(piece.text for piece in event.pieces), end="", flush=True)
+                except BrokenPipeError as problem:
+                    gone.append(problem)
+                    stopped.set()
 
     job = Job((Message("user", prompt),), live, args.system, tuple(args.stop))
+    before = signal.signal(signal.SIGINT, lambda *_: _stop(stopped))
     try:
         done = reply(pair, job, stopped.is_set, put)
-    except KeyboardInterrupt:
-        return 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if gone:
+        raise gone[0]
     if args.json:
         json.dump(record(pair, job, done, rounds), sys.stdout, indent=1)
         print()
@@ -189,6 +203,13 @@ def _generate(args: argparse.Namespace) -> int:
     if done.finished.notice:
         print(f"specchat: {done.finished.notice}", file=sys.stderr)
     return 1 if done.finished.reason == "error" else 0
+
+
+def _stop(stopped: threading.Event) -> None:
+    """Ctrl-C ends the reply within a round, with its statistics; a second one ends the program."""
+    if stopped.is_set():
+        raise KeyboardInterrupt
+    stopped.set()
 
 
 def _selfcheck(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -17,34 +16,24 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from specchat.chat.template import ChatTemplate
-from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
 from specchat.decode.engine import Engine, Settings
-from specchat.decode.events import Round
-from specchat.decode.head_drafter import HeadDrafter
+from specchat.decode.events import Finished, Round
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
-from specchat.model.catalog import BUILTIN, OWN_DRAFTS, PairOptions
-from specchat.model.compact import CompactDecoder, supports_module
-from specchat.model.errors import UnsupportedModel
-from specchat.model.head import StateHead
-from specchat.model.head_file import load_head
+from specchat.drafts import Draft, Model, default_draft, draft_of, drafters_of, is_head, runner_of, twin
+from specchat.model.catalog import OWN_DRAFTS, PairOptions
+from specchat.model.compact import CompactDecoder
+from specchat.model.errors import ModelError
 from specchat.model.linear import Precision
-from specchat.model.loading import Loaded, load_model
+from specchat.model.loading import Loaded, load_model, pick_device
+from specchat.model.memory import free_memory
 from specchat.model.pairing import check, plan
-from specchat.model.runner import Runner
 from specchat.model.sources import kind_of, resolve
 
-Model = Runner | CompactDecoder
-Draft = Model | StateHead
 Progress = Callable[[str], None]
 
 DEFAULT_CONTEXT = 8192
 """Most ids a cache is made for unless asked otherwise: the whole of a 128k context would reserve gigabytes."""
-
-SHALLOW_LAYERS = 2
-
-BUILTIN_HEAD = Path(__file__).parents[1] / "assets" / "draft-smollm2-135m.safetensors"
-"""The draft trained for the built-in target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,7 @@ class Pair:
             model.cache_bytes * min(self.deepest, model.capacity) // model.capacity for model in models
         )
         used = psutil.Process().memory_info().rss
-        return Memory("RSS", weights, drafts, caches, used, psutil.virtual_memory().available)
+        return Memory("RSS", weights, drafts, caches, used, free_memory(device))
 
     def _draft_weights(self) -> int:
         """Bytes the draft adds: 0 for one that shares the target's weights."""
@@ -128,15 +117,24 @@ class Pair:
         """Remembers the plain step of a reply that decoded plainly: the yardstick of every speed-up shown."""
         if stats.plain_rounds == stats.rounds >= 16:
             self.plain_step_s = stats.plain_s / stats.plain_rounds
-            self.plain_step_source = f"measured in your last plain reply ({stats.plain_rounds} steps)"
+            self.plain_step_source = f"measured in the last plain reply ({stats.plain_rounds} steps)"
 
     def warm_up(self, steps: int = 10) -> None:
-        """One short plain reply and one speculative one, so that the first reply of a person is a warm one."""
+        """One short plain reply and one speculative one, so that the first reply of a person is a warm one.
+
+        Raises ModelError when the target cannot write at all; a draft that fails is a note.
+        """
         ids = self.tokenizer("The quick brown fox", add_special_tokens=False)["input_ids"]
 
         def rounds(gamma: int) -> list[Round]:
             settings = Settings(gamma, Sampling(seed=0), self.default_drafter, steps)
-            return [r for r in self.engine.generate(ids, lambda: settings) if isinstance(r, Round)]
+            events = list(self.engine.generate(ids, lambda: settings))
+            last = events[-1]
+            if isinstance(last, Finished) and last.reason == "error":
+                raise ModelError(f"{self.target_name} does not work here: {last.notice}")
+            if isinstance(last, Finished) and last.notice and gamma and self.target.can_rollback:
+                self.notes = (*self.notes, last.notice)
+            return [event for event in events if isinstance(event, Round)]
 
         rounds(2)
         plain = rounds(0)
@@ -147,7 +145,7 @@ class Pair:
 
     def twin(self) -> Model:
         """A second cache over the target's weights: the target as its own draft, or a bare loop to compare with."""
-        return _twin(self.target)
+        return twin(self.target)
 
 
 def open_pair(options: PairOptions, progress: Progress) -> Pair:
@@ -157,13 +155,16 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     fit together. A target whose state cannot be rolled back is served plainly, with a note.
     """
     torch.set_num_threads(options.threads or default_threads())
-    choice = options.draft or _default_draft(options.target)
-    second = None if choice in OWN_DRAFTS or _is_head(choice) else choice
+    choice = options.draft or default_draft(options.target)
+    second = None if choice in OWN_DRAFTS or is_head(choice) else choice
     context = options.context or DEFAULT_CONTEXT
     for source in filter(None, (options.target, second)):
         if kind_of(source) != "hub":
             resolve(source, options.cache_dir, progress)
-    plan(options.target, second, context=context, device=options.device, cache_dir=options.cache_dir).demand()
+    plan(
+        options.target, second, context=context, dtype=_dtype(options), device=options.device,
+        cache_dir=options.cache_dir, own_draft=choice == "self",
+    ).demand()  # fmt: skip
     loaded = _load(options.target, options, progress)
     notes: list[str] = []
     other = None
@@ -178,11 +179,10 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
             f"Speculation is off: {loaded.name} cannot take back rejected tokens ({loaded.no_rollback})."
         )
     vocab = loaded.vocab
-    target = _runner(loaded, vocab, min(context, loaded.context), options.precision)
-    draft, draft_name = _draft(choice, target, other, vocab, options.precision)
-    if getattr(target, "note", ""):
-        notes.append(str(getattr(target, "note", "")))
-    engine = Engine(target, _drafters(choice, target, draft), loaded.eos_ids)
+    target = runner_of(loaded, vocab, min(context, loaded.context), options.precision)
+    draft, draft_name = draft_of(choice, target, other, vocab, options.precision)
+    notes += _remarks(target, loaded, options.precision)
+    engine = Engine(target, drafters_of(choice, target, draft), loaded.eos_ids)
     pair = Pair(
         engine=engine,
         tokenizer=loaded.tokenizer,
@@ -200,6 +200,23 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     return pair
 
 
+def _dtype(options: PairOptions) -> str | None:
+    """The type to load weights in. On a CPU they come as float32, and our own decoder packs them from there."""
+    if pick_device(options.device).type == "cpu":
+        return "float32"
+    return options.precision if options.precision in ("float32", "float16", "bfloat16") else None
+
+
+def _remarks(target: Model, loaded: Loaded, precision: Precision) -> list[str]:
+    """What a person should know of how the target runs, when it is not what was asked for."""
+    if isinstance(target, CompactDecoder):
+        return [target.note] if target.note else []
+    runs = str(loaded.dtype).removeprefix("torch.")
+    if precision in ("auto", runs):
+        return []
+    return [f"{loaded.name} runs in {runs}: --precision {precision} is not there for its architecture."]
+
+
 def default_threads() -> int:
     """Every core but one: page and browser need it, and threads that wait for a busy core cost more than they bring.
 
@@ -210,65 +227,7 @@ def default_threads() -> int:
     return max(1, min(cores, allowed) - 1)
 
 
-def _default_draft(target: str) -> str:
-    """For the built-in target the draft trained for it; for any other the one that needs nothing."""
-    if target != BUILTIN:
-        return "ngram"
-    return str(BUILTIN_HEAD) if BUILTIN_HEAD.is_file() else "shallow"
-
-
-def _is_head(choice: str) -> bool:
-    """Whether the draft is the file of a trained head (a model comes as a folder, a GGUF file or a hub id)."""
-    return choice.endswith(".safetensors")
-
-
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:
-    return load_model(source, device=options.device, cache_dir=options.cache_dir, progress=progress)
-
-
-def _runner(loaded: Loaded, vocab: int, capacity: int, precision: Precision) -> Model:
-    """Our own decoder where it knows the architecture, the library's class behind a rollback-able cache elsewhere."""
-    if supports_module(loaded.module) is None:
-        return CompactDecoder.from_module(loaded.module, vocab, capacity, precision, consume=True)
-    return Runner(loaded.module, vocab, capacity)
-
-
-def _twin(model: Model) -> Model:
-    if isinstance(model, CompactDecoder):
-        return model.first_layers(len(model.weights.layers))
-    return Runner(model.model, model.vocab, model.capacity)
-
-
-def _draft(
-    choice: str, target: Model, other: Loaded | None, vocab: int, precision: Precision
-) -> tuple[Draft | None, str]:
-    """The draft of this choice, and its name for the screen."""
-    if other is not None:
-        return _runner(other, vocab, min(target.capacity, other.context), precision), other.name
-    if not target.can_rollback or choice == "none":
-        return None, "none"
-    if choice == "self":
-        return _twin(target), "the target itself"
-    if choice == "shallow" or _is_head(choice):
-        if not isinstance(target, CompactDecoder):
-            raise UnsupportedModel(
-                "This draft needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here."
-            )
-        if _is_head(choice):
-            return load_head(Path(choice).expanduser(), target), "a trained head"
-        layers = min(SHALLOW_LAYERS, len(target.weights.layers))
-        return target.first_layers(layers), f"its first {layers} layers (untrained)"
-    return None, "n-grams of the text"
-
-
-def _drafters(choice: str, target: Model, draft: Draft | None) -> dict[str, Drafter]:
-    """What the page offers, the default first: free n-grams chained with the model where there is one."""
-    if choice == "none":
-        return {}
-    if draft is None:
-        return {"ngram": NgramDrafter()}
-    model = HeadDrafter(target, draft) if isinstance(draft, StateHead) else ModelDrafter(draft)
-    ngram = NgramDrafter()
-    if choice == "self":
-        return {"model": model, "ngram": ngram}
-    return {"chain": ChainDrafter(ngram, model), "model": model, "ngram": ngram}
+    return load_model(
+        source, dtype=_dtype(options), device=options.device, cache_dir=options.cache_dir, progress=progress
+    )

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from specchat.chat.conversation import Message
 from specchat.chat.stream import ReplyStream
+from specchat.chat.template import NothingToAnswer, PromptTooLong
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
 from specchat.jobs import Done, Event, Job, Live, Queued, Reading, State, Step, WorkerStatus
-from specchat.model.errors import ModelError
+from specchat.model.errors import ModelError, readable, sentence
 
 if TYPE_CHECKING:
     # Not at run time: it brings transformers, which a page that is still coming up does not need yet.
@@ -108,6 +109,9 @@ class _Shared:
 class Worker:
     """Owns the pair. `load` runs in the engine thread and reports its progress in sentences."""
 
+    _current: Handle | None = None
+    """The job being answered."""
+
     def __init__(self, load: Callable[[Callable[[str], None]], Pair]) -> None:
         self._load = load
         self._shared = _Shared()
@@ -177,10 +181,10 @@ class Worker:
 
     # -- the engine thread ------------------------------------------------------------------------
 
-    _current: Handle | None = None
-
     def _run(self) -> None:
         pair = self._open()
+        if pair is None:
+            return
         while True:
             with self._wake:
                 self._current = None
@@ -190,10 +194,7 @@ class Worker:
                 handle = self._current = self._shared.waiting.popleft()
                 self._renumber()
                 self._enter("busy", "Answering")
-            if pair is None:
-                handle._put(_failed(self._shared.message))
-            else:
-                self._answer(pair, handle)
+            self._answer(pair, handle)
             del handle
             with self._wake:
                 if self._shared.state == "busy":
@@ -211,7 +212,7 @@ class Worker:
             # What a person can mend (a wrong path, no room) is a sentence; anything else deserves its traceback.
             log.error("loading failed: %s", problem, exc_info=not isinstance(problem, ModelError))
             with self._wake:
-                self._enter("failed", _sentence(problem))
+                self._enter("failed", sentence(problem))
                 for handle in self._shared.waiting:
                     handle._put(_failed(self._shared.message))
                 self._shared.waiting.clear()
@@ -235,9 +236,11 @@ class Worker:
         problem = None
         try:
             done = reply(pair, handle.job, handle.cancelled, handle._put)
+        except (PromptTooLong, NothingToAnswer) as caught:
+            problem = str(caught)
         except Exception as caught:
             log.exception("the reply failed")
-            problem = _sentence(caught)
+            problem = sentence(caught)
         if problem is not None:
             # Outside the except block: the traceback, with the frames and tensors it pins, is gone by now.
             gc.collect()
@@ -267,11 +270,11 @@ def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Ev
                 finished = event
     except Exception as caught:
         log.exception("the reply failed")
-        problem = _sentence(caught)
+        problem = sentence(caught)
     if problem:
         finished = Finished("error", stats.emitted, stats.elapsed_s, 0, 0, problem)
     elif finished.reason == "error":
-        finished = replace(finished, notice=_readable(finished.notice))
+        finished = replace(finished, notice=readable(finished.notice))
     tail = stream.finish()
     pair.learn(stats)
     return Done(finished, stream.message(), stats, tail)
@@ -284,16 +287,3 @@ def _failed(sentence: str) -> Done:
 def _ended(finished: Finished) -> Done:
     """A job that ended before its first token."""
     return Done(finished, Message("assistant", ""), Stats())
-
-
-def _sentence(problem: Exception) -> str:
-    return _readable(str(problem).strip() or type(problem).__name__)
-
-
-def _readable(text: str) -> str:
-    """An error's text as a sentence to act on, where the libraries give only their own words."""
-    if "out of memory" in text.lower() or "can't allocate memory" in text.lower() or text == "MemoryError":
-        return "Memory ran out. Close other programs, shorten the conversation, or start with a smaller --context."
-    if " " not in text:
-        return f"{text}, without further explanation; the terminal shows the details."
-    return text

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HOUSE = frozenset({"pair", "jobs", "worker"})
+HOUSE = frozenset({"drafts", "pair", "jobs", "worker"})
 """Files of the package's top floor that put the rooms together."""
 BELOW_HOUSE = frozenset({"chat", "decode", "model"})
 ALLOWED: dict[str, frozenset[str]] = {
     "decode": frozenset(),
     "model": frozenset({"decode"}),
     "chat": frozenset({"decode"}),
-    "pair": BELOW_HOUSE,
+    "drafts": frozenset({"decode", "model"}),
+    "pair": BELOW_HOUSE | {"drafts"},
     "jobs": frozenset({"chat", "decode"}),
     "worker": BELOW_HOUSE | {"pair", "jobs"},
     "lab": BELOW_HOUSE | HOUSE,

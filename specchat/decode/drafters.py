@@ -18,6 +18,9 @@ from specchat.decode.sampling import Sampling, probs, sample
 READ_CHUNK = 128
 """Prompt ids read per forward: the longest that a cancelled request goes on reading."""
 
+WARM_CHUNK = 8
+"""The same for a recurrent model that goes on from a state: it takes one id a forward then."""
+
 
 class Forward(Protocol):
     """A model with its cache, as the algorithm sees it: ids in, logits out."""
@@ -74,7 +77,7 @@ def read_prompt(model: Forward, ids: Sequence[int], go_on: Callable[[], bool]) -
     """Reads what of ids[:-1] is not cached yet, in chunks between which `go_on` may say no. Returns ids read."""
     start = len(model.ids)
     # A recurrent state is read in one go: such models take many ids only from an empty state.
-    chunk = READ_CHUNK if model.can_rollback else len(ids)
+    chunk = READ_CHUNK if model.can_rollback else WARM_CHUNK if model.ids else len(ids)
     while len(model.ids) < len(ids) - 1 and go_on():
         at = len(model.ids)
         model.read(ids[at : min(at + chunk, len(ids) - 1)])
@@ -151,10 +154,11 @@ class ModelDrafter:
         ids: list[int] = []
         rows: list[Tensor] = []
         feed: Sequence[int] = self.committed[len(self.model.ids) :]
+        forwards = 0
         if n > 0 and len(feed) > 2:
             # Other drafters served the last rounds: what was missed needs no logits.
             self.model.read(feed[:-1])
-            feed = feed[-1:]
+            feed, forwards = feed[-1:], 1
         while len(ids) < n:
             # Onto the target's device, where the generator draws and the verdict falls.
             logits = self.model.forward(feed)[-1:].to(rng.device)
@@ -162,7 +166,9 @@ class ModelDrafter:
             ids.append(sample(row[0], rng))
             rows.append(row)
             feed = ids[-1:]
-        return Proposal(tuple(ids), torch.cat(rows) if rows else None, len(ids), self.name if ids else "")
+        if not ids:
+            return Proposal()
+        return Proposal(tuple(ids), torch.cat(rows), forwards + len(ids), self.name)
 
     def reset(self) -> None:
         self.committed = []
@@ -179,7 +185,6 @@ class NgramDrafter:
     round costs a few dictionary lookups whatever the length of the conversation.
     """
 
-    wants_hidden = False
     name = "ngram"
 
     def __init__(self, longest: int = 4, shortest: int = 2) -> None:

@@ -52,6 +52,7 @@ class _Request:
     committed: list[int]
     prompt: int
     stop: Callable[[int], bool]
+    cancelled: Callable[[], bool]
     rng: torch.Generator
     settings: Settings
     began: float
@@ -65,6 +66,10 @@ class _Request:
     @property
     def emitted(self) -> int:
         return len(self.committed) - self.prompt
+
+    def go_on(self) -> bool:
+        """For whatever reads in chunks."""
+        return not self.cancelled()
 
 
 class Engine:
@@ -90,26 +95,23 @@ class Engine:
         but committed ids.
         """
         now = settings()
-        request = _Request(
-            list(prompt_ids), len(prompt_ids), stop, self._rng(now.sampling), now, time.perf_counter()
-        )
+        rng, began = self._rng(now.sampling), time.perf_counter()
+        request = _Request(list(prompt_ids), len(prompt_ids), stop, cancelled, rng, now, began)
         try:
-            yield from self._rounds(request, settings, cancelled)
+            yield from self._rounds(request, settings)
         finally:
             self._settle(request)
 
-    def _rounds(
-        self, request: _Request, settings: Callable[[], Settings], cancelled: Callable[[], bool]
-    ) -> Iterator[Round | Finished]:
+    def _rounds(self, request: _Request, settings: Callable[[], Settings]) -> Iterator[Round | Finished]:
         """Prefill, then rounds until a reason to end; turns an exception into Finished("error")."""
         reason: Reason | None = "context" if len(request.committed) > self.target.capacity else None
         while reason is None:
             error, event = "", None
             try:
                 if request.rounds == 0:
-                    self._read(request, cancelled)
+                    self._read(request)
                 now = settings()
-                reason = self._end(request, now, cancelled)
+                reason = self._end(request, now)
                 if reason is None:
                     event, reason = self.round(request, now)
             except Exception as problem:
@@ -136,7 +138,7 @@ class Engine:
         t2 = time.perf_counter()
         logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
         t3 = time.perf_counter()
-        p = probs(logits[-len(draft.ids) - 1 :], [*committed, *draft.ids], sampling)
+        p = probs(logits[-len(draft.ids) - 1 :].to(request.rng.device), [*committed, *draft.ids], sampling)
         accepted, following = verify(p, draft.q, draft.ids, request.rng)
         block = [*draft.ids[:accepted], following]
         p_block = (
@@ -201,10 +203,6 @@ class Engine:
         request.settings = settings
         if settings.sampling.seed != before.sampling.seed:
             request.rng = self._rng(settings.sampling)
-        wanted = self._wanted(request, settings)
-        if wanted is not request.drafter:
-            request.drafter = wanted
-            self._start_drafter(request, lambda: True)
         return settings != before
 
     def _wanted(self, request: _Request, settings: Settings) -> Drafter | None:
@@ -223,7 +221,12 @@ class Engine:
         return max(0, min(settings.gamma, left - 1))
 
     def _propose(self, request: _Request, gamma: int, sampling: Sampling) -> Proposal:
-        if gamma == 0 or request.drafter is None:
+        wanted = self._wanted(request, request.settings)
+        if wanted is not request.drafter:
+            # Chosen just now: it reads what it missed, and that is time of drafting.
+            request.drafter = wanted
+            self._start_drafter(request)
+        if gamma == 0 or request.drafter is None or request.cancelled():
             return Proposal()
         try:
             return request.drafter.propose(gamma, sampling, request.rng)
@@ -242,9 +245,9 @@ class Engine:
                 return i + 1, "length"
         return len(block), None
 
-    def _end(self, request: _Request, settings: Settings, cancelled: Callable[[], bool]) -> Reason | None:
+    def _end(self, request: _Request, settings: Settings) -> Reason | None:
         """A reason not to begin another round."""
-        if cancelled():
+        if request.cancelled():
             return "cancelled"
         if request.emitted >= settings.max_new_tokens:
             return "length"
@@ -253,26 +256,26 @@ class Engine:
     # -- caches ---------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _read(self, request: _Request, cancelled: Callable[[], bool]) -> None:
+    def _read(self, request: _Request) -> None:
         """Brings both caches to the prompt, reading only what they do not hold already."""
         if not request.committed:
             raise ValueError("The prompt is empty: there is nothing to continue.")
         began = time.perf_counter()
         reused = reuse(self.target, request.committed)
-        read = read_prompt(self.target, request.committed, lambda: not cancelled())
+        read = read_prompt(self.target, request.committed, request.go_on)
         request.drafter = self._wanted(request, request.settings)
-        self._start_drafter(request, lambda: not cancelled())
+        self._start_drafter(request)
         request.prefill = Prefill(reused, read, time.perf_counter() - began)
         if not self.target.can_rollback and request.settings.gamma:
             request.notices.append(
                 "This model's state cannot be rolled back, so it decodes without speculation."
             )
 
-    def _start_drafter(self, request: _Request, go_on: Callable[[], bool]) -> None:
+    def _start_drafter(self, request: _Request) -> None:
         if request.drafter is None or not self.target.can_rollback:
             return
         try:
-            request.drafter.start(request.committed, go_on)
+            request.drafter.start(request.committed, request.go_on)
         except Exception as problem:
             self._drop_drafter(request, problem)
 
@@ -307,7 +310,9 @@ class Engine:
         return Finished(reason, request.emitted, seconds, len(self.target.ids), draft_cached, notice)
 
     def _rng(self, sampling: Sampling) -> torch.Generator:
-        rng = torch.Generator(device=getattr(self.target, "device", "cpu"))
+        device = torch.device(getattr(self.target, "device", "cpu"))
+        # Drawing sums in float64, which Apple's GPU does not have: there the verdict falls on the CPU.
+        rng = torch.Generator(device="cpu" if device.type == "mps" else device)
         if sampling.seed is None:
             rng.seed()
         else:

@@ -102,7 +102,7 @@ def _check(largest: Tensor) -> None:
     if not bool(largest.isfinite().all()):
         raise BadLogits(
             "The model returned logits that are not numbers, so nothing can be sampled. "
-            "Its weights may be damaged, or the precision too low for it: try --dtype float32."
+            "Its weights may be damaged, or the precision too low for it: try --precision float32."
         )
 
 

@@ -33,3 +33,17 @@ class PairMismatch(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights and caches would not fit into the free memory of the device."""
+
+
+def sentence(problem: Exception) -> str:
+    """An exception as a sentence for the screen."""
+    return readable(str(problem).strip() or type(problem).__name__)
+
+
+def readable(text: str) -> str:
+    """An error's text as a sentence to act on, where the libraries give only their own words."""
+    if "out of memory" in text.lower() or "can't allocate memory" in text.lower() or text == "MemoryError":
+        return "Memory ran out. Close other programs, shorten the conversation, or start with a smaller --context."
+    if " " not in text:
+        return f"{text}, without further explanation; the terminal shows the details."
+    return text

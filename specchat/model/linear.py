@@ -70,6 +70,7 @@ class HalfWeights:
     """FBGEMM: float16 weights, float32 activations and sums. Not a quantisation; KL to float32 is about 1e-6."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        _check_range(weight, torch.finfo(torch.float16).max)
         self.nbytes = weight.numel() * 2 + _bytes(bias)
         bias = None if bias is None else bias.float()
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight.float().contiguous(), bias)
@@ -92,6 +93,7 @@ class Int8:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         weight = weight.float()
+        _check_range(weight, torch.finfo(torch.float32).max)
         scale = weight.abs().amax(1).div_(127).clamp_(min=1e-12)
         self.nbytes = weight.numel() + weight.shape[0] * 8 + _bytes(bias)
         zeros = torch.zeros(weight.shape[0], dtype=torch.long)
@@ -172,6 +174,16 @@ def _float16(note: str) -> Choice:
 
 
 _PLAIN_FLOAT32 = Choice("float32", Plain, True, torch.float32)
+
+
+def _check_range(weight: Tensor, most: float) -> None:
+    """Packing would clip what does not fit, silently: another model. ValueError instead."""
+    low, high = (float(end) for end in weight.aminmax())
+    if not (-most <= low <= high <= most):
+        raise ValueError(
+            f"This model has weights between {low:g} and {high:g}, which the chosen precision cannot hold "
+            "(nan: its files are damaged); use --precision float32, or fetch its files again."
+        )
 
 
 def has_fbgemm() -> bool:

@@ -116,10 +116,12 @@ def load_model(
 
 
 def pick_device(device: str = "auto") -> torch.device:
-    """CUDA, else Apple's GPU, else the CPU; UnsupportedModel if a device is named that is not there."""
+    """CUDA, else the CPU; UnsupportedModel if a device is named that is not there.
+
+    Apple's GPU only when it is asked for by name: SpecChat has not been tested on one.
+    """
     if device == "auto":
-        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device(best)
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(device)
     except RuntimeError as error:

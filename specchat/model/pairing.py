@@ -102,7 +102,8 @@ class MemoryPlan:
     @property
     def fits(self) -> bool:
         """False if loading should not even be tried."""
-        return self.needed_bytes <= self.free_bytes + self.spill_bytes
+        # Weights may spill into RAM, caches are always made on the device.
+        return self.needed_bytes <= self.free_bytes + self.spill_bytes and self.cache_bytes <= self.free_bytes
 
     @property
     def sentence(self) -> str:
@@ -133,10 +134,13 @@ def plan(
     dtype: torch.dtype | str | None = None,
     device: str = "auto",
     cache_dir: Path | str | None = None,
+    own_draft: bool = False,
 ) -> MemoryPlan:
     """Memory both models would take, from their configurations alone (no weights are read or fetched).
 
     context: positions to hold (a model made for fewer holds fewer). Caches are counted in the weights' type.
+
+    own_draft: the target drafts for itself, with a second cache over the same weights.
 
     A GGUF file or the built-in model that has not been converted yet is converted first. `draft` None (or a source
     that is no second model) counts nothing. Raises a ModelError if a source cannot be found or read.
@@ -145,6 +149,8 @@ def plan(
     kind = pick_dtype(dtype, place)
     target_weights, target_cache = _size(target, context, kind, cache_dir)
     draft_weights, draft_cache = _size(draft, context, kind, cache_dir) if draft else (0, 0)
+    if own_draft:
+        draft_cache = target_cache
     return MemoryPlan(
         target_weights,
         draft_weights,
