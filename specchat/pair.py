@@ -26,7 +26,7 @@ from specchat.model.compact import CompactDecoder
 from specchat.model.errors import ModelError
 from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model, pick_device
-from specchat.model.memory import free_memory
+from specchat.model.memory import free_memory, give_back
 from specchat.model.pairing import check, plan
 from specchat.model.sources import kind_of, resolve
 
@@ -195,6 +195,8 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
         precision=getattr(target, "name", str(loaded.dtype).removeprefix("torch.")),
         notes=tuple(notes),
     )
+    del loaded, other
+    give_back()
     progress("Warming up and measuring a plain step.")
     pair.warm_up()
     return pair
