@@ -62,7 +62,8 @@
     if (event.target.closest && event.target.closest('[data-act="edit"], #sc-edit-last, #sc-undo')) {
       const box = document.querySelector("#sc-box textarea");
       setTimeout(() => {
-        if (document.activeElement === box) return; // someone is typing already
+        // Whoever is typing already is left alone.
+        if (document.activeElement === box) return;
         box.focus();
         box.setSelectionRange(box.value.length, box.value.length);
       }, 300);

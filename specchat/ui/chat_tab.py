@@ -77,12 +77,8 @@ class ChatTab:
             self.new = gr.Button("New chat", size="sm", interactive=False, elem_id="sc-new", min_width=80)
             self.lens = gr.Checkbox(label="Token lens", elem_id="sc-lens", container=False, min_width=100)
             self.rejected = gr.Checkbox(
-                label="Rejected proposals",
-                elem_id="sc-rejected",
-                container=False,
-                visible=False,
-                min_width=140,
-            )
+                label="Rejected proposals", elem_id="sc-rejected", container=False, visible=False, min_width=140,
+            )  # fmt: skip
 
     def wire(self) -> None:
         """Binds the handlers. Generating ones may run side by side: the worker's queue does the waiting."""
