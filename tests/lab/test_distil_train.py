@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.lab.distil.data import Corpus, Maker
 from specchat.lab.distil.loss import Divergence, LossWeights
+from specchat.lab.distil.shards import ASSISTANT
 from specchat.lab.distil.start import trainer_at
 from specchat.lab.distil.train import Recipe, Trainer, begun, overlap
 from specchat.model.compact import CompactDecoder
@@ -90,11 +91,11 @@ def test_the_batch_holds_the_targets_law_for_the_id_after_each_pair(
     batch = Maker(target.weights.table, torch.arange(TINY_VOCAB), 0.6, 20).batch(
         [chat], 0.0, random.Random(0)
     )
+    assert batch.rows.tolist() == [j for j in range(len(chat.ids) - 2) if chat.roles[j + 2] == ASSISTANT]
     target.reset()
     law = (target.forward(chat.ids.tolist()) / 0.6).topk(20)
     for row, places, p in zip(batch.rows.tolist(), batch.places, batch.p, strict=True):
         # Pair j holds ids j and j+1, so what follows is judged by the law behind id j+1.
-        assert chat.roles[row + 2] == 2
         right = torch.zeros(TINY_VOCAB).scatter(0, law.indices[row + 1], law.values[row + 1].softmax(-1))
         given = torch.zeros(TINY_VOCAB).scatter(0, places, p)
         torch.testing.assert_close(given, right, atol=1e-2, rtol=1e-2)
