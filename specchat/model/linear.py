@@ -178,7 +178,7 @@ _PLAIN_FLOAT32 = Choice("float32", Plain, True, torch.float32)
 
 def _check_range(weight: Tensor, most: float) -> None:
     """Packing would clip what does not fit, silently: another model. ValueError instead."""
-    low, high = (float(end) for end in weight.aminmax())
+    low, high = (float(end) for end in weight.detach().aminmax())
     if not (-most <= low <= high <= most):
         raise ValueError(
             f"This model has weights between {low:g} and {high:g}, which the chosen precision cannot hold "

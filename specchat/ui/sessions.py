@@ -33,6 +33,11 @@ class Sessions:
         with self._lock:
             return self._of(tab or "")
 
+    def all(self) -> list[Session]:
+        """Every session that is kept, the least recently used first."""
+        with self._lock:
+            return list(self._kept.values())
+
     def resume(self, tab: str | None, key: str) -> tuple[str, Session]:
         """The page was loaded, and its tab brought this key ("": none): the key to keep from now on, and its session.
 

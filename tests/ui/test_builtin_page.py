@@ -63,6 +63,7 @@ def slide(page, name: str, value: float) -> None:
     box = f"#{name} :is(input[type=number], input[type=text], textarea)"
     page.fill(box, str(value))
     page.press(box, "Enter")
+    page.wait_for_timeout(500)  # the change is on its way to the engine, which takes it up at its next round
 
 
 def writing(page) -> None:

@@ -80,6 +80,10 @@ def test_sending_nothing_or_twice_is_hinted_at_and_loses_nothing(served, open_pa
 def test_max_tokens_ends_the_reply_and_says_so(served, open_page):
     page = open_page(served.url)
     slide(page, "sc-max-tokens", 9)
+    sessions = served.page.desk.sessions
+    eventually(
+        lambda: 9 in {s.live.get().max_new_tokens for s in sessions.all()}, "the slider's value is in force"
+    )
     line = ask(page, "fast story")
     assert line.startswith("9 tokens")
     assert "max tokens" in line
