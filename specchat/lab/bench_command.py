@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -75,7 +76,7 @@ def _contestants(
     if "llama.cpp" in args.against:
         if not args.gguf:
             raise ValueError("--against llama.cpp needs --gguf FILE: the file that it runs.")
-        found.append(LlamaCpp(args.gguf, 4096, torch.get_num_threads()))
+        found.append(LlamaCpp(args.gguf, 4096, os.cpu_count() or 1))
     return found
 
 
