@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from specchat.model.compact_weights import Weights, supports, supports_module, take
-from specchat.model.errors import ContextFull, IdOutOfRange
+from specchat.model.errors import check_ids
 from specchat.model.linear import Precision, choose
 from specchat.model.stack import Stack, rms
 
@@ -85,7 +85,7 @@ class CompactDecoder:
     @torch.inference_mode()
     def forward(self, ids: Sequence[int]) -> Tensor:
         """Appends ids; float32 logits [len(ids), vocab]. Raises IdOutOfRange or ContextFull before any work."""
-        self._check(ids)
+        check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
         states = self._normed(self._run(ids))
         logits = self._logits(states)
         self._done(ids, states)
@@ -94,7 +94,7 @@ class CompactDecoder:
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
         """Appends ids in chunks, without the head."""
-        self._check(ids)
+        check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
         for at in range(0, len(ids), READ_CHUNK):
             chunk = ids[at : at + READ_CHUNK]
             hidden = self._run(chunk)
@@ -141,15 +141,3 @@ class CompactDecoder:
                 self.states = states.new_empty((self.capacity, states.shape[-1]))
             self.states[len(self.ids) : len(self.ids) + len(states)] = states
         self.ids.extend(ids)
-
-    def _check(self, ids: Sequence[int]) -> None:
-        if not ids:
-            raise ValueError("A forward needs at least one id.")
-        if len(self.ids) + len(ids) > self.capacity:
-            raise ContextFull(
-                f"The context holds {self.capacity} tokens; {len(self.ids)} are in use and {len(ids)} more were asked for."
-            )
-        rows = self.weights.table.shape[0]
-        worst = min(ids) if min(ids) < 0 else max(ids)
-        if not 0 <= worst < rows:
-            raise IdOutOfRange(f"Token id {worst} is outside the model's table of {rows}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class IdOutOfRange(ValueError):
     """A token id that the model has no row for."""
@@ -33,6 +35,22 @@ class PairMismatch(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights and caches would not fit into the free memory of the device."""
+
+
+def check_ids(ids: Sequence[int], cached: int, capacity: int, rows: int) -> None:
+    """Before a forward: at least one id, room for them behind the cached ones, a row in the table for each.
+
+    Raises ValueError, ContextFull or IdOutOfRange.
+    """
+    if not ids:
+        raise ValueError("A forward needs at least one id.")
+    if cached + len(ids) > capacity:
+        raise ContextFull(
+            f"The context holds {capacity} tokens; {cached} are in use and {len(ids)} more were asked for."
+        )
+    for stray in (min(ids), max(ids)):
+        if not 0 <= stray < rows:
+            raise IdOutOfRange(f"Token id {stray} is outside the model's table of {rows}.")
 
 
 def sentence(problem: Exception) -> str:

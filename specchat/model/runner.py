@@ -21,7 +21,7 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
 )
 
-from specchat.model.errors import ContextFull, IdOutOfRange
+from specchat.model.errors import check_ids
 
 _ATTENTION = (DynamicLayer, DynamicSlidingWindowLayer)
 
@@ -150,7 +150,7 @@ class Runner:
 
     @torch.inference_mode()
     def _run(self, ids: Sequence[int], wanted: int) -> Tensor:
-        self._check(ids)
+        check_ids(ids, len(self.ids), self.capacity, self.rows)
         block = torch.tensor([list(ids)], device=self.device)
         try:
             out = self.model(
@@ -193,17 +193,6 @@ class Runner:
         if width >= self.vocab:
             return logits[:, : self.vocab]
         return torch.nn.functional.pad(logits, (0, self.vocab - width), value=float("-inf"))
-
-    def _check(self, ids: Sequence[int]) -> None:
-        if not ids:
-            raise ValueError("A forward needs at least one id.")
-        if len(self.ids) + len(ids) > self.capacity:
-            raise ContextFull(
-                f"The context holds {self.capacity} tokens; {len(self.ids)} are in use and {len(ids)} more were asked for."
-            )
-        for stray in (min(ids), max(ids)):
-            if not 0 <= stray < self.rows:
-                raise IdOutOfRange(f"Token id {stray} is outside the model's table of {self.rows}.")
 
     def _restore(self) -> None:
         if self._buffer is None:
