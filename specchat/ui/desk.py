@@ -54,7 +54,7 @@ class Desk:
         names = f"<b>{escape(pair.target_name)}</b>"
         if pair.draft_name:
             names += f' <span class="sc-with">with draft</span> <b>{escape(pair.draft_name)}</b>'
-        return f'<span class="sc-pair" title="{escape(" ".join(pair.notes))}">{names}</span>'
+        return f'<span class="sc-pair" title="{escape(" ".join((f"{pair.precision}.", *pair.notes)))}">{names}</span>'
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -15,18 +15,6 @@ from specchat.model.loading import load_model
 from tests.tiny import TINY_VOCAB, edit_json, logits_of, save_tiny, tiny_model
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return save_tiny(tmp_path / "tiny")
-
-
-@pytest.fixture
-def sharded(tmp_path: Path) -> Path:
-    folder = save_tiny(tmp_path / "sharded", max_shard_size="100KB")
-    assert (folder / "model.safetensors.index.json").exists()
-    return folder
-
-
 def refused(folder: Path, kind: type[ModelError], *words: str) -> None:
     with pytest.raises(kind) as caught:
         load_model(str(folder), device="cpu")

@@ -13,18 +13,6 @@ from specchat.model.sources import kind_of
 from tests.tiny import TINY_VOCAB, Kind, edit_json, logits_of, save_tiny, tiny_model, tiny_tokenizer
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return save_tiny(tmp_path / "tiny")
-
-
-@pytest.fixture
-def sharded(tmp_path: Path) -> Path:
-    folder = save_tiny(tmp_path / "sharded", max_shard_size="100KB")
-    assert (folder / "model.safetensors.index.json").exists()
-    return folder
-
-
 @pytest.mark.parametrize(
     ("kind", "rollback"),
     [

@@ -67,6 +67,7 @@ class FakePair:
 
     target_name: str = "SmolLM2-135M-Instruct"
     draft_name: str = "spec-head 4M"
+    precision: str = "float16 weights"
     notes: tuple[str, ...] = ()
     plain_step_s: float = 0.034
     plain_step_source: str = "measured at start (8 steps on a short text)"

@@ -88,6 +88,7 @@ def test_a_newcomer_chats_with_the_built_in_pair(app, open_page, shot):
     assert "Paris" in page.locator("[data-testid=bot]").inner_text()
     assert float(page.locator(".sc-big").inner_text()) > 0
     page.wait_for_selector(".sc-pair:has-text('SmolLM2-135M-Instruct')")
+    assert "weights" in page.locator(".sc-pair").get_attribute("title"), "the precision in use is told"
     assert page.locator(".sc-verdict").get_attribute("data-verdict") in ("wins", "loses", "even", "early")
     memory = page.locator("figure:has-text('Memory')").inner_text()
     assert "RSS of this process" in memory
