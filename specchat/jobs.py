@@ -1,15 +1,21 @@
-"""What goes into the worker and what comes out: a job with its live settings, and the events of its reply."""
+"""What goes into the worker and what comes out: a reply to write or another task, and the events of each."""
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specchat.chat.conversation import Message
 from specchat.chat.stream import Piece
 from specchat.decode.engine import Settings
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 State = Literal["loading", "ready", "busy", "failed"]
 
@@ -37,6 +43,19 @@ class Job:
     live: Live
     system: str = ""
     stop_strings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Other work for the engine thread, as the lab has it: `run(pair, cancelled, put)`.
+
+    What it puts arrives as `News`, what it returns as the last event, `Ended`. It asks `cancelled` at least once a
+    round, and then returns what it has. An exception ends it with a sentence.
+    """
+
+    run: Callable[[Pair, Callable[[], bool], Callable[[object], None]], object]
+    doing: str = "Measuring"
+    """What the status line of other tabs says meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +93,88 @@ class Done:
     """The last piece of text, which no token completed (a held-back stop prefix, half a character)."""
 
 
-Event = Queued | Reading | Step | Done
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that a task put."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a task: what it returned, or a sentence that says why it could not. cancelled: it was asked to stop."""
+
+    value: object = None
+    problem: str = ""
+    cancelled: bool = False
+
+
+Event = Queued | Reading | Step | Done | News | Ended
+
+
+class Handle:
+    """A submitted job or task, from the caller's side."""
+
+    def __init__(self, job: Job | Task, forget: Callable[[Handle], None]) -> None:
+        self._forget = forget
+        self.job = job
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self.done = threading.Event()
+
+    def cancel(self) -> None:
+        """Stops the job within one round (at once while it waits). Never blocks; may be called from any thread."""
+        self._cancelled.set()
+        self._forget(self)
+
+    def cancelled(self) -> bool:
+        """Whether cancel was called."""
+        return self._cancelled.is_set()
+
+    def events(self, timeout: float | None = None) -> Iterator[Event | None]:
+        """Every event up to and including Done or Ended. With a timeout (seconds), None whenever that long nothing came."""
+        while True:
+            try:
+                event = self._events.get(timeout=timeout)
+            except queue.Empty:
+                yield None
+                continue
+            yield event
+            if isinstance(event, Done | Ended):
+                return
+
+    def drain(self) -> list[Event]:
+        """What has arrived since the last call, without waiting."""
+        found: list[Event] = []
+        while True:
+            try:
+                found.append(self._events.get_nowait())
+            except queue.Empty:
+                return found
+
+    def _put(self, event: Event) -> None:
+        self._events.put(event)
+        if isinstance(event, Done | Ended):
+            self.done.set()
+
+    def fail(self, sentence: str) -> None:
+        """Ends it with a sentence, before its first token."""
+        if isinstance(self.job, Task):
+            self._put(Ended(problem=sentence))
+        else:
+            self._put(ended_before(Finished("error", 0, 0.0, 0, 0, sentence)))
+
+    def drop(self) -> None:
+        """Ends it as cancelled, before its first token."""
+        if isinstance(self.job, Task):
+            self._put(Ended(cancelled=True))
+        else:
+            self._put(ended_before(Finished("cancelled", 0, 0.0, 0, 0)))
+
+
+def ended_before(finished: Finished) -> Done:
+    """A reply that ended before its first token."""
+    return Done(finished, Message("assistant", ""), Stats())
 
 
 @dataclass(frozen=True, slots=True)

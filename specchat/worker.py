@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import gc
 import logging
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from specchat.chat.conversation import Message
 from specchat.chat.stream import ReplyStream
 from specchat.chat.template import NothingToAnswer, PromptTooLong
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
-from specchat.jobs import Done, Event, Job, Live, Queued, Reading, State, Step, WorkerStatus
+from specchat.jobs import (
+    Done,
+    Ended,
+    Event,
+    Handle,
+    Job,
+    Live,
+    News,
+    Queued,
+    Reading,
+    State,
+    Step,
+    Task,
+    WorkerStatus,
+)
 from specchat.model.errors import ModelError, readable, sentence
 
 if TYPE_CHECKING:
@@ -30,13 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Done",
+    "Ended",
     "Event",
     "Handle",
     "Job",
     "Live",
+    "News",
     "Queued",
     "Reading",
     "Step",
+    "Task",
     "Worker",
     "WorkerStatus",
     "reply",
@@ -47,51 +62,8 @@ log = logging.getLogger(__name__)
 
 CLOSING = "SpecChat is shutting down."
 
-
-class Handle:
-    """A submitted job, from the caller's side."""
-
-    def __init__(self, worker: Worker, job: Job) -> None:
-        self._worker = worker
-        self.job = job
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._cancelled = threading.Event()
-        self.done = threading.Event()
-
-    def cancel(self) -> None:
-        """Stops the job within one round (at once while it waits). Never blocks; may be called from any thread."""
-        self._cancelled.set()
-        self._worker._forget(self)
-
-    def cancelled(self) -> bool:
-        """Whether cancel was called."""
-        return self._cancelled.is_set()
-
-    def events(self, timeout: float | None = None) -> Iterator[Event | None]:
-        """Every event up to and including Done. With a timeout (seconds), None whenever that long nothing came."""
-        while True:
-            try:
-                event = self._events.get(timeout=timeout)
-            except queue.Empty:
-                yield None
-                continue
-            yield event
-            if isinstance(event, Done):
-                return
-
-    def drain(self) -> list[Event]:
-        """What has arrived since the last call, without waiting."""
-        found: list[Event] = []
-        while True:
-            try:
-                found.append(self._events.get_nowait())
-            except queue.Empty:
-                return found
-
-    def _put(self, event: Event) -> None:
-        self._events.put(event)
-        if isinstance(event, Done):
-            self.done.set()
+Load = Callable[[Callable[[str], None]], "Pair"]
+"""Loads a pair and reports its progress in sentences; runs in the engine thread."""
 
 
 @dataclass(slots=True)
@@ -104,15 +76,17 @@ class _Shared:
     waiting: deque[Handle] = field(default_factory=deque)
     pair: Pair | None = None
     closed: bool = False
+    exchange: Load | None = None
+    """How to load another pair, as soon as nothing is being written."""
 
 
 class Worker:
-    """Owns the pair. `load` runs in the engine thread and reports its progress in sentences."""
+    """Owns the pair."""
 
     _current: Handle | None = None
     """The job being answered."""
 
-    def __init__(self, load: Callable[[Callable[[str], None]], Pair]) -> None:
+    def __init__(self, load: Load) -> None:
         self._load = load
         self._shared = _Shared()
         self._wake = threading.Condition()
@@ -121,13 +95,13 @@ class Worker:
 
     # -- for every other thread -------------------------------------------------------------------
 
-    def submit(self, job: Job) -> Handle:
-        """Queues a job. Its first event may be Queued; its last is always Done."""
-        handle = Handle(self, job)
+    def submit(self, job: Job | Task) -> Handle:
+        """Queues a reply or a task. Its first event may be Queued; its last is always Done, or Ended for a task."""
+        handle = Handle(job, self._forget)
         with self._wake:
             shared = self._shared
             if shared.state == "failed" or shared.closed:
-                handle._put(_failed(CLOSING if shared.closed else shared.message))
+                handle.fail(CLOSING if shared.closed else shared.message)
                 return handle
             ahead = len(shared.waiting) + (shared.state == "busy")
             shared.waiting.append(handle)
@@ -135,6 +109,16 @@ class Worker:
                 handle._put(Queued(ahead))
             self._wake.notify()
         return handle
+
+    def exchange(self, load: Load) -> None:
+        """Loads another pair when the reply in flight has ended; what waits is answered by the new one.
+
+        The old pair goes first, so that both need not fit in memory. If the new one cannot be had, the old one is
+        loaded again, and the status says why.
+        """
+        with self._wake:
+            self._shared.exchange = load
+            self._wake.notify_all()
 
     def status(self) -> WorkerStatus:
         """A consistent snapshot."""
@@ -177,46 +161,76 @@ class Worker:
                 return
             self._shared.waiting.remove(handle)
             self._renumber()
-        handle._put(_ended(Finished("cancelled", 0, 0.0, 0, 0)))
+        handle.drop()
 
     # -- the engine thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pair = self._open()
-        if pair is None:
-            return
+        self._open(self._load)
+        shared = self._shared
         while True:
             with self._wake:
                 self._current = None
-                self._wake.wait_for(lambda: bool(self._shared.waiting) or self._shared.closed)
-                if self._shared.closed:
+                self._wake.wait_for(
+                    lambda: bool(shared.waiting) or shared.closed or shared.exchange is not None
+                )
+                if shared.closed:
                     break
-                handle = self._current = self._shared.waiting.popleft()
-                self._renumber()
-                self._enter("busy", "Answering")
-            self._answer(pair, handle)
+                load, shared.exchange = shared.exchange, None
+                if load is None:
+                    handle = self._current = shared.waiting.popleft()
+                    self._renumber()
+                    doing = handle.job.doing if isinstance(handle.job, Task) else "Answering"
+                    self._enter("busy", doing)
+            if load is not None:
+                self._exchange(load)
+                continue
+            assert shared.pair is not None
+            self._answer(shared.pair, handle)
             del handle
             with self._wake:
-                if self._shared.state == "busy":
+                if shared.state == "busy":
                     self._enter("ready", "Ready")
-        self._drain_closed()
+        self._drain(CLOSING)
 
-    def _open(self) -> Pair | None:
+    def _exchange(self, load: Load) -> None:
+        from specchat.model.memory import give_back
+
+        before = self._load
+        with self._wake:
+            self._shared.pair = None
+            self._enter("loading", "Making room for the new pair")
+        give_back()
+        problem = self._open(load, last=False)
+        if not problem:
+            self._load = load
+            return
+        with self._wake:
+            self._enter("loading", "Loading the pair from before again")
+        if not self._open(before):
+            with self._wake:
+                self._shared.message = (
+                    f"The new pair could not be loaded: {problem} The pair from before is back."
+                )
+
+    def _open(self, load: Load, last: bool = True) -> str:
+        """Loads; a sentence when it fails. last: there is nothing else to try, so what waits is told."""
         try:
-            pair = self._load(self._progress)
+            pair = load(self._progress)
             with self._wake:
                 self._shared.pair = pair
                 self._enter("ready", "Ready")
-            return pair
+            return ""
         except Exception as problem:
             # What a person can mend (a wrong path, no room) is a sentence; anything else deserves its traceback.
             log.error("loading failed: %s", problem, exc_info=not isinstance(problem, ModelError))
+            said = sentence(problem)
+        gc.collect()
+        if last:
             with self._wake:
-                self._enter("failed", sentence(problem))
-                for handle in self._shared.waiting:
-                    handle._put(_failed(self._shared.message))
-                self._shared.waiting.clear()
-            return None
+                self._enter("failed", said)
+            self._drain(said)
+        return said
 
     def _progress(self, message: str) -> None:
         with self._wake:
@@ -232,25 +246,31 @@ class Worker:
             handle._put(Queued(place + busy))
 
     def _answer(self, pair: Pair, handle: Handle) -> None:
-        """One job, whatever happens ending in one Done."""
-        problem = None
+        """One job, whatever happens ending in one last event."""
+        problem, job = None, handle.job
         try:
-            done = reply(pair, handle.job, handle.cancelled, handle._put)
+            if isinstance(job, Task):
+                value = job.run(pair, handle.cancelled, lambda value: handle._put(News(value)))
+                last: Event = Ended(value, cancelled=handle.cancelled())
+            else:
+                last = reply(pair, job, handle.cancelled, handle._put)
         except (PromptTooLong, NothingToAnswer) as caught:
             problem = str(caught)
         except Exception as caught:
-            log.exception("the reply failed")
+            log.exception("the reply or task failed")
             problem = sentence(caught)
         if problem is not None:
             # Outside the except block: the traceback, with the frames and tensors it pins, is gone by now.
             gc.collect()
-            done = _failed(problem)
-        handle._put(done)
+            handle.fail(problem)
+        else:
+            handle._put(last)
 
-    def _drain_closed(self) -> None:
+    def _drain(self, said: str) -> None:
+        """Everything that waits ends with a sentence."""
         with self._wake:
             for handle in self._shared.waiting:
-                handle._put(_failed(CLOSING))
+                handle.fail(said)
             self._shared.waiting.clear()
 
 
@@ -278,12 +298,3 @@ def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Ev
     tail = stream.finish()
     pair.learn(stats)
     return Done(finished, stream.message(), stats, tail)
-
-
-def _failed(sentence: str) -> Done:
-    return _ended(Finished("error", 0, 0.0, 0, 0, sentence))
-
-
-def _ended(finished: Finished) -> Done:
-    """A job that ended before its first token."""
-    return Done(finished, Message("assistant", ""), Stats())

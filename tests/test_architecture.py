@@ -18,7 +18,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "chat": frozenset({"decode"}),
     "drafts": frozenset({"decode", "model"}),
     "pair": BELOW_HOUSE | {"drafts"},
-    "jobs": frozenset({"chat", "decode"}),
+    "jobs": frozenset({"chat", "decode", "pair"}),
     "worker": BELOW_HOUSE | {"pair", "jobs"},
     "lab": BELOW_HOUSE | HOUSE,
     "ui": BELOW_HOUSE | HOUSE | {"lab"},

@@ -98,7 +98,8 @@ def cycles(
     speed: list[float] = []
     for cycle in range(count):
         live = Live(Settings(4, Sampling(seed=cycle), drafter, 256))
-        handle = worker.submit(Job((*history[-4:], Message("user", f"{QUESTION} Part {cycle}.")), live))
+        asked = (*history[-4:], Message("user", f"{QUESTION} Part {cycle}."))
+        handle = worker.submit(Job(asked, live))
         seen = 0
         done: Done | None = None
         for event in handle.events():
@@ -109,7 +110,7 @@ def cycles(
             elif isinstance(event, Done):
                 done = event
         assert done is not None
-        history = (*handle.job.messages, done.message)
+        history = (*asked, done.message)
         rss.append(process.memory_info().rss / 2**20)
         threads.append(float(threading.active_count()))
         stats = done.stats

@@ -16,9 +16,26 @@ from specchat.decode.engine import Settings
 from specchat.ui import sidebar, theme
 from specchat.ui.chat_tab import ChatTab, Updates
 from specchat.ui.desk import Desk, Options
+from specchat.ui.doctor_tab import DoctorTab
+from specchat.ui.models_tab import ModelsTab
+from specchat.ui.proof_tab import ProofTab
+from specchat.ui.race_tab import RaceTab
+from specchat.ui.records_tab import RecordsTab
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
+from specchat.ui.tab import Tab
+from specchat.ui.tune_tab import TuneTab
 from specchat.worker import Worker
+
+TABS: Mapping[str, type[Tab]] = {
+    "Race": RaceTab,
+    "Tune": TuneTab,
+    "Doctor": DoctorTab,
+    "Proof": ProofTab,
+    "Records": RecordsTab,
+    "Models": ModelsTab,
+}
+"""Behind the chat, in this order."""
 
 IDLE_S = 2.0
 """Seconds between two looks at the worker while nothing is being written."""
@@ -68,8 +85,13 @@ def build(worker: Worker, settings: Settings | None = None, options: Options | N
             apply_default_css=False,
             elem_id="sc-header",
         )
-        chat = ChatTab(desk)
-        chat.wire()
+        with gr.Tabs(elem_id="sc-tabs"):
+            with gr.Tab("Chat", id="chat", elem_id="sc-tab-chat"):
+                chat = ChatTab(desk)
+                chat.wire()
+            for name, kind in TABS.items():
+                with gr.Tab(name, id=name.lower(), elem_id=f"sc-tab-{name.lower()}"):
+                    kind(desk, controls).wire()
         _wire_settings(desk, controls)
         _wire_idle(blocks, desk, chat, header, controls)
         blocks.unload(_closer(desk))

@@ -13,7 +13,7 @@ from specchat.chat.stream import Piece
 from specchat.decode.events import Finished, Round
 from specchat.ui.markdown import Growing
 from specchat.ui.meter import Meter
-from specchat.worker import Event, Handle, Live, Queued, Reading, Step
+from specchat.worker import Done, Event, Handle, Live, Queued, Reading, Step
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Reply:
             self.rounds.append(event.round)
             self.pieces += event.pieces
             self.text += "".join(piece.text for piece in event.pieces)
-        else:
+        elif isinstance(event, Done):
             self.text += event.tail
             if event.message.content == self.text:
                 self.ids = event.message.ids
@@ -92,6 +92,8 @@ class Session:
     tab: str | None = None
     """The page load that shows it; None while none does."""
     handle: Handle | None = None
+    tasks: dict[str, Handle] = field(default_factory=dict)
+    """What the lab is measuring for this tab, by the name of its kind."""
     editing: int | None = None
     lens: bool = False
     rejected: bool = False

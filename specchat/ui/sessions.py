@@ -55,14 +55,15 @@ class Sessions:
             return self._keys[tab], self._of(tab)
 
     def close(self, tab: str | None) -> None:
-        """The page is gone: its reply is cancelled. The conversation is kept, for the page may only be loaded again."""
+        """The page is gone: its reply and its tasks are cancelled. The conversation is kept, for the page may only be loaded again."""
         with self._lock:
             session = self._kept.get(self._keys.get(tab or "", ""))
             if session is None or session.tab != (tab or ""):
                 return
             session.tab = None
-        if session.handle is not None:
-            session.handle.cancel()
+        for handle in (session.handle, *list(session.tasks.values())):
+            if handle is not None:
+                handle.cancel()
 
     def _of(self, tab: str) -> Session:
         key = self._keys.get(tab)

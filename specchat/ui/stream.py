@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from specchat.worker import Done, Event, Handle
+from specchat.worker import Done, Ended, Event, Handle
 
 FASTEST_S = 0.05
 """Shortest time between two updates."""
@@ -40,12 +40,12 @@ class Pace:
 
 
 def batches(handle: Handle) -> Iterator[list[Event]]:
-    """Everything that has arrived, again and again, until Done is among it; [] when nothing came for a while."""
+    """Everything that has arrived, again and again, until the last one is among it; [] when nothing came for a while."""
     pace = Pace()
     for event in handle.events(HEARTBEAT_S):
         pace.start()
         batch = [] if event is None else [event, *handle.drain()]
         yield batch
-        if batch and isinstance(batch[-1], Done):
+        if batch and isinstance(batch[-1], Done | Ended):
             return
         pace.wait()

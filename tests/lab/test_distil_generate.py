@@ -12,15 +12,37 @@ import torch
 
 from specchat.chat.controls import control_tokens
 from specchat.chat.template import ChatTemplate
+from specchat.lab.distil import batch
+from specchat.lab.distil.batch import BatchDecoder
 from specchat.lab.distil.data import Corpus
 from specchat.lab.distil.generate import Meter, _looping, write
 from specchat.lab.distil.shards import ASSISTANT, TEMPLATE, USER, Record, Shards
 from specchat.lab.distil.turns import turns_of
+from specchat.model import linear
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
 from tests.chat.tok import DEFAULT_SYSTEM, DROPS_THOUGHT, GLUED, RAISES_ALWAYS, SPOKEN
 from tests.lab.distil_rig import GREEDY, OPENINGS, SHORT, author_of, target_of, turns, written
 from tests.tiny import CHATML, TINY_VOCAB, tiny_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared with the target itself is computed as the target does."""
+    monkeypatch.setattr(batch, "has_bfloat16", lambda: False)
+
+
+@pytest.mark.skipif(not linear.has_onednn(), reason="not on this machine")
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_in_bulk_the_law_is_nearly_the_targets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = target_of(kind)  # type: ignore[arg-type]
+    exact = BatchDecoder(target, 2, 32)
+    monkeypatch.setattr(batch, "has_bfloat16", lambda: True)
+    bulk = BatchDecoder(target, 2, 32)
+    assert isinstance(bulk.weights.layers[0].qkv, linear.Brain) and bulk.weights.head is target.weights.head
+    for ids in ([3, 7], [9, 2], [4, 4]):
+        p, q = (d.logits(d.step([0, 1], ids)).softmax(-1) for d in (exact, bulk))
+        assert 0 < (p - q).abs().sum(-1).max() / 2 < 0.02, "another rounding, the same law"
 
 
 def records(target: CompactDecoder, style: object, count: int, slots: int = 5) -> list[Record]:

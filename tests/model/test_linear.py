@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from specchat.model import linear
-from specchat.model.linear import HalfWeights, Int8, OneDnn, Plain, choose
+from specchat.model.linear import Brain, HalfWeights, Int8, OneDnn, Plain, choose
 
 CPU = torch.device("cpu")
 TOLERANCE = {Plain: 1e-5, OneDnn: 1e-5, HalfWeights: 1e-3, Int8: 4e-2}
@@ -87,3 +87,15 @@ def test_a_gpu_keeps_the_models_own_type_unless_told_otherwise():
     assert choose("float32", gpu, torch.bfloat16).dtype == torch.float32
     assert "int8" in choose("int8", gpu, torch.bfloat16).note
     assert choose("auto", gpu, torch.bfloat16).shares
+
+
+@pytest.mark.skipif(not linear.has_onednn(), reason="not on this machine")
+def test_bfloat16_in_bulk_keeps_eight_bits_and_is_never_what_a_reply_is_computed_with():
+    x, weight, bias = matrices()
+    got = Brain(weight, bias)(x)
+    assert got.dtype == torch.float32
+    assert (got - (x @ weight.T + bias)).abs().max() < 4e-2
+    index = torch.tensor([5, 0])
+    assert torch.equal(Brain(weight).rows(index), weight[index].bfloat16())
+    for precision in ("auto", "float32", "float16", "bfloat16", "int8"):
+        assert choose(precision, CPU).pack is not Brain

@@ -6,13 +6,15 @@ Reading the weights is most of a single conversation's step; sixty that are step
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.model.compact import CompactDecoder
-from specchat.model.compact_weights import Layer
+from specchat.model.compact_weights import Layer, Weights
+from specchat.model.linear import Brain, Linear, has_bfloat16
 from specchat.model.stack import rms, rotate, turns_of
 
 
@@ -20,7 +22,7 @@ class BatchDecoder:
     """`slots` caches of `capacity` places over the target's weights; the target's own cache stays as it is."""
 
     def __init__(self, target: CompactDecoder, slots: int, capacity: int) -> None:
-        self.weights = target.weights
+        self.weights = in_bulk(target.weights)
         self.device = target.device
         self.capacity = capacity
         self.lengths = [0] * slots
@@ -83,3 +85,31 @@ class BatchDecoder:
             keys, values = cache[:, slot, None, :, first:end]
             seen[i] = F.scaled_dot_product_attention(q[i : i + 1], keys, values)[0]
         return seen.view(n, -1)
+
+
+def in_bulk(weights: Weights) -> Weights:
+    """The same weights for many rows a step: bfloat16 blocks where the CPU multiplies that itself, twice as fast.
+
+    The output head stays as it is: bfloat16 would round logits by up to an eighth.
+    """
+    if weights.table.device.type != "cpu" or not has_bfloat16():
+        return weights
+    d, heads = weights.table.shape[1], weights.heads * weights.head_dim
+
+    def block(layer: Layer) -> Layer:
+        inner = layer.gate_up(torch.zeros(1, d)).shape[1] // 2
+        return replace(
+            layer,
+            qkv=_brain(layer.qkv, d),
+            out=_brain(layer.out, heads),
+            gate_up=_brain(layer.gate_up, d),
+            down=_brain(layer.down, inner),
+        )
+
+    return replace(weights, layers=tuple(map(block, weights.layers)))
+
+
+def _brain(linear: Linear, width: int) -> Linear:
+    """Any linear map packed anew; its bias is what it makes of zeros."""
+    bias = linear(torch.zeros(1, width))[0]
+    return Brain(linear.rows(torch.arange(len(bias))).float(), bias if bool(bias.any()) else None)
