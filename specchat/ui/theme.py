@@ -104,7 +104,9 @@ class LocalOnly:
 def launch_kwargs() -> dict[str, object]:
     """What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off."""
     # The style sheet goes into the head as it is: Gradio rewrites the selectors of what it is given as css.
-    style, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    others = sorted(path for path in ASSETS.glob("*.css") if path.name != "page.css")
+    style = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.css", *others))
+    script = (ASSETS / "page.js").read_text(encoding="utf-8")
     return {
         "theme": theme(),
         "head": f"<style>{style}</style><script>{script}</script>",
