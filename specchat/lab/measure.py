@@ -1,0 +1,69 @@
+"""One reply measured: what race, tune, doctor and proof have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from specchat.chat.conversation import Message
+from specchat.decode.engine import Engine, Settings
+from specchat.decode.events import Finished, Round
+from specchat.decode.stats import Stats
+from specchat.pair import Pair
+
+
+@dataclass(slots=True)
+class Sample:
+    """What one run gave. finished is None as long as it goes on."""
+
+    settings: Settings
+    rounds: list[Round] = field(default_factory=list)
+    stats: Stats = field(default_factory=Stats)
+    finished: Finished | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        """Every emitted id, in order."""
+        return [token.id for event in self.rounds for token in event.tokens]
+
+
+def prompt_ids(pair: Pair, text: str, system: str = "", max_new_tokens: int = 512) -> list[int]:
+    """A single question in the target's chat format. Raises PromptTooLong with a sentence."""
+    return list(pair.template.encode((Message("user", text),), system, pair.room(max_new_tokens)).ids)
+
+
+def measure(
+    pair: Pair,
+    ids: Sequence[int],
+    settings: Settings,
+    cancelled: Callable[[], bool] = lambda: False,
+    see: Callable[[Round], None] = lambda event: None,
+    to_the_end: bool = False,
+    cold: bool = True,
+) -> Sample:
+    """Runs the pair's own engine on a prompt; `see` is told each round as it ends.
+
+    to_the_end: end-of-sequence is ignored, so that every run has max_new_tokens tokens. cold: the prompt is read
+    anew, whatever is cached. Raises RuntimeError with the sentence when the target fails.
+    """
+    engine = Engine(pair.target, pair.engine.drafters, frozenset()) if to_the_end else pair.engine
+    if cold:
+        forget(pair)
+    sample = Sample(settings)
+    for event in engine.generate(list(ids), lambda: settings, cancelled=cancelled):
+        if isinstance(event, Round):
+            sample.rounds.append(event)
+            sample.stats.add(event)
+            see(event)
+        else:
+            sample.finished = event
+    if sample.finished is not None and sample.finished.reason == "error":
+        raise RuntimeError(sample.finished.notice)
+    return sample
+
+
+def forget(pair: Pair) -> None:
+    """Empties the caches of target and drafters: the next prompt is read from its first id."""
+    pair.target.reset()
+    for drafter in pair.engine.drafters.values():
+        drafter.reset()
