@@ -44,7 +44,13 @@ def save_head(
 
 
 def load_head(path: Path, target: CompactDecoder, capacity: int | None = None) -> StateHead:
-    """The head of this file, ready to run beside its target.
+    """The head of this file, ready to run beside its target; raises as `read_head`."""
+    shape, tensors = read_head(path, target)
+    return StateHead(shape, tensors, tensors["subset"].long(), target, capacity)
+
+
+def read_head(path: Path, target: CompactDecoder) -> tuple[HeadShape, dict[str, Tensor]]:
+    """Its shape and its weights in half precision, by the names of `HeadShape.matrices`, checked against the target.
 
     Raises BadCheckpoint (missing, cut off, damaged, or no head at all) or PairMismatch (made for another target).
     """
@@ -60,7 +66,7 @@ def load_head(path: Path, target: CompactDecoder, capacity: int | None = None) -
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise BadCheckpoint(f"{path} holds weights that are not numbers; fetch it again, or make it anew.")
     _demand_target(path, about, shape, tensors, target)
-    return StateHead(shape, tensors, tensors["subset"].long(), target, capacity)
+    return shape, tensors
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

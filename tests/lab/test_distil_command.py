@@ -14,8 +14,10 @@ import torch
 from specchat import cli
 from specchat.lab.distil import command
 from specchat.lab.distil.export import export
+from specchat.lab.distil.network import HeadNet
+from specchat.lab.distil.start import shape_for
 from specchat.lab.distil.train import Recipe
-from specchat.model.head_file import load_head
+from specchat.model.head_file import load_head, read_head
 from specchat.model.store import sha256_of
 from tests.lab.distil_rig import SHORT, target_of
 from tests.model.test_head import IDS, SUBSET, net_for, some_states
@@ -132,3 +134,24 @@ def test_an_exported_head_comes_back(tmp_path: Path) -> None:
     assert json.loads(path.with_suffix(".json").read_text())["weights"] == sum(
         w.numel() for w in net.parameters()
     )
+
+
+@pytest.mark.usefixtures("short")
+def test_training_goes_on_from_a_draft_of_the_same_target_and_refuses_anothers(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = target_of()
+    start = tmp_path / "start.safetensors"
+    net = net_for(target)
+    export(start, net, SUBSET, target, "tiny", {})
+    sizes = ["--tokens", "2500", "--minutes", "0.001", "--vocabulary", "150", "--slots", "8"]
+    out = tmp_path / "draft.safetensors"
+    arguments = ["--target", checkpoint, "--out", str(out), "--work", str(tmp_path / "work"), *sizes]
+    assert distil(*arguments, "--start", str(start)) == 0
+    begun, made = (read_head(path, target)[1]["join"].float() for path in (start, out))
+    fitted = HeadNet(shape_for(target)).join
+    assert 0 < (made - begun).norm() < 0.3 * begun.norm() < (made - fitted).norm(), "learned on from there"
+    other = target_of(seed=3)
+    export(start, net_for(other), SUBSET, other, "another", {})
+    assert distil(*arguments[:-6], "--work", str(tmp_path / "w2"), *sizes, "--start", str(start)) == 1
+    assert "was made for another" in capsys.readouterr().err

@@ -24,6 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work", type=Path, default=None,
         help="folder for the texts and checkpoints; a run that was stopped goes on from it (default: in the cache)",
     )  # fmt: skip
+    parser.add_argument(
+        "--start", type=Path, default=None,
+        help="a draft made for the same target before: training goes on from its weights (default: a fitted guess)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of texts and training (default 0)")
     parser.add_argument(
         "--slots", type=int, default=64, help="conversations written at once, as far as memory allows (default 64)"

@@ -33,7 +33,7 @@ from specchat.lab.distil.turns import turns_of
 from specchat.model.catalog import PairOptions
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
-from specchat.model.head_file import load_head
+from specchat.model.head_file import load_head, read_head
 from specchat.model.memory import free_memory
 from specchat.model.store import cache_root
 from specchat.pair import Pair, Progress, open_pair
@@ -62,11 +62,13 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     folder.mkdir(parents=True, exist_ok=True)
     _demand_same_target(folder, pair.target, pair.target_name)
     commands = _remember(folder, args.argv)
+    if args.start is not None:
+        read_head(args.start, pair.target)  # a draft of another target is refused now, not after hours
     with stop_when_interrupted() as go_on:
         generate(args, pair, pair.target, folder, go_on, progress)
         _demand_going(go_on, folder, progress)
         recipe = Recipe(minutes=args.minutes, seed=args.seed, vocab=args.vocabulary)
-        trainer = train(pair.target, recipe, folder, go_on, progress)
+        trainer = train(pair.target, recipe, folder, go_on, progress, args.start)
         _demand_going(go_on, folder, progress)
     about = provenance(trainer, commands, args.slots)
     export(args.out, trainer.net, trainer.maker.subset, pair.target, pair.target_name, about)
@@ -111,11 +113,16 @@ def generate(
 
 
 def train(
-    target: CompactDecoder, recipe: Recipe, folder: Path, go_on: Callable[[], bool], progress: Progress
+    target: CompactDecoder,
+    recipe: Recipe,
+    folder: Path,
+    go_on: Callable[[], bool],
+    progress: Progress,
+    start: Path | None = None,
 ) -> Trainer:
     """Until the time is used up."""
     corpus = Corpus(folder / "texts")
-    trainer = trainer_at(target, corpus, recipe, folder, progress)
+    trainer = trainer_at(target, corpus, recipe, folder, progress, start)
     progress(
         f"Training on {len(corpus.train):,} conversations, {corpus.tokens:,} tokens; "
         f"{len(corpus.held_out):,} are held out."

@@ -7,6 +7,7 @@ squares in seconds; it alone is accepted about every third time, where training 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from specchat.lab.distil.network import HeadNet
 from specchat.lab.distil.train import Recipe, Say, Trainer, begun
 from specchat.model.compact import CompactDecoder
 from specchat.model.head import HeadShape
+from specchat.model.head_file import read_head
 
 FIT_TOKENS = 60_000
 _RIDGE = 0.01
@@ -32,12 +34,16 @@ def shape_for(target: CompactDecoder) -> HeadShape:
 
 
 def begin(
-    target: CompactDecoder, corpus: Corpus, recipe: Recipe, subset: Tensor | None = None
+    target: CompactDecoder,
+    corpus: Corpus,
+    recipe: Recipe,
+    subset: Tensor | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> tuple[HeadNet, Maker, Tensor]:
     """(net, maker of batches, head rows [V, d] divided by the temperature).
 
-    subset: the ids of a run that goes on, whose weights come from its checkpoint; None: measured, and the first
-    guess is fitted.
+    subset: the ids of a run that goes on, whose weights come from its checkpoint; None: measured, and the net begins
+    with `weights`, or with a fitted first guess.
     """
     w = target.weights
     first = subset is None
@@ -49,13 +55,19 @@ def begin(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         net = HeadNet(shape_for(target))
-    if first:
+    if first and weights is not None:
+        with torch.no_grad():
+            for name, weight in net.named_parameters():
+                weight.copy_(weights[name])
+    elif first:
         fit(net, maker, corpus, w.norm.float().cpu())
     return net, maker, rows.float().cpu() / recipe.temperature
 
 
-def trainer_at(target: CompactDecoder, corpus: Corpus, recipe: Recipe, folder: Path, say: Say) -> Trainer:
-    """A trainer at the folder's checkpoint, or at the beginning. The corpus must not have been read yet.
+def trainer_at(
+    target: CompactDecoder, corpus: Corpus, recipe: Recipe, folder: Path, say: Say, start: Path | None = None
+) -> Trainer:
+    """A trainer at the folder's checkpoint, else at the draft `start`, or at the beginning. The corpus is read here.
 
     Raises ValueError when there is too little to train on.
     """
@@ -66,7 +78,8 @@ def trainer_at(target: CompactDecoder, corpus: Corpus, recipe: Recipe, folder: P
             f"{corpus.tokens:,} tokens are too few: no conversation could be held out to judge the draft by. "
             "Raise --tokens."
         )
-    net, maker, head = begin(target, corpus, recipe, subset)
+    weights = None if start is None else read_head(start, target)[1]
+    net, maker, head = begin(target, corpus, recipe, subset, weights)
     trainer = Trainer(net, corpus, maker, head, recipe, folder, say)
     trainer.resume()
     return trainer
