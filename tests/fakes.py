@@ -200,7 +200,7 @@ class Forced:
         if ids:
             self.commits.append(tuple(ids))
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         self.asked.append(n)
         ids = self.blocks.pop(0)[:n] if self.blocks else ()
         return Proposal(ids, None if self.q is None else self.q[: len(ids)], 0, self.name if ids else "")

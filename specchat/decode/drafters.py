@@ -94,6 +94,12 @@ class Proposal:
     source: str = ""
 
 
+def certainty(row: Tensor, logits: Tensor, sampling: Sampling) -> float:
+    """Probability of the likeliest next id: by the law row [1, V] that will be drawn from, and for a greedy draft,
+    whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn."""
+    return float(logits.softmax(dim=-1).max() if sampling.greedy else row.max())
+
+
 class Drafter(Protocol):
     """The one protocol of everything that proposes.
 
@@ -109,8 +115,12 @@ class Drafter(Protocol):
         """ids were appended to the committed text; the rest of the last proposal was not."""
         ...
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
-        """At most n ids to follow the committed text (fewer, or none, when there is nothing to offer)."""
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+        """At most n ids to follow the committed text (fewer, or none, when there is nothing to offer).
+
+        It stops where the likeliest next id has less than `confidence`. That is decided from the law alone,
+        before an id is drawn from it: leaving out an id already drawn would bias the reply.
+        """
         ...
 
     def reset(self) -> None:
@@ -149,7 +159,7 @@ class ModelDrafter:
         if surplus > 0:
             self.model.rollback(surplus)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         n = min(n, self.model.capacity - len(self.committed) + 1)
         ids: list[int] = []
         rows: list[Tensor] = []
@@ -162,13 +172,16 @@ class ModelDrafter:
         while len(ids) < n:
             # Onto the target's device, where the generator draws and the verdict falls.
             logits = self.model.forward(feed)[-1:].to(rng.device)
+            forwards += 1
             row = probs(logits, self.committed + ids, sampling)
+            if confidence and certainty(row, logits, sampling) < confidence:
+                break
             ids.append(sample(row[0], rng))
             rows.append(row)
             feed = ids[-1:]
         if not ids:
-            return Proposal()
-        return Proposal(tuple(ids), torch.cat(rows), forwards + len(ids), self.name)
+            return Proposal(forwards=forwards)
+        return Proposal(tuple(ids), torch.cat(rows), forwards, self.name)
 
     def reset(self) -> None:
         self.committed = []
@@ -182,7 +195,8 @@ class NgramDrafter:
     """Prompt lookup (Saxena 2023): what followed the last occurrence of the text's own last few ids.
 
     Longest n-gram first, latest occurrence. An index from n-gram to place grows with the text, so a
-    round costs a few dictionary lookups whatever the length of the conversation.
+    round costs a few dictionary lookups whatever the length of the conversation. What it proposes counts as
+    certain (its law is one-hot), so no confidence is too much for it.
     """
 
     name = "ngram"
@@ -204,7 +218,7 @@ class NgramDrafter:
                     self.followers[tuple(self.committed[-n:])] = len(self.committed)
             self.committed.append(token)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         place = next((at for size in self.sizes if (at := self._follower(size)) is not None), None)
         if place is None or n <= 0:
             return Proposal()
@@ -242,9 +256,14 @@ class ChainDrafter:
         for link in self.links:
             link.commit(ids)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
-        proposals = (link.propose(n, sampling, rng) for link in self.links)
-        return next((proposal for proposal in proposals if proposal.ids), Proposal())
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+        proposal = Proposal()
+        for link in self.links:
+            # The last one's empty hands too, for the forwards they took.
+            proposal = link.propose(n, sampling, rng, confidence)
+            if proposal.ids:
+                break
+        return proposal
 
     def reset(self) -> None:
         for link in self.links:

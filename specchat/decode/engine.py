@@ -9,67 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from specchat.decode.drafters import Drafter, Forward, Proposal, read_prompt, reuse
 from specchat.decode.events import Finished, Origin, Prefill, Reason, Rejected, Round, Token
+from specchat.decode.request import Request
 from specchat.decode.sampling import Sampling, probs, verify
+from specchat.decode.settings import MAX_GAMMA as MAX_GAMMA
+from specchat.decode.settings import Settings as Settings
 
 log = logging.getLogger(__name__)
-
-MAX_GAMMA = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that may change while a reply is being written; read once a round.
-
-    gamma 0 is plain decoding on the same path. drafter names one of the engine's drafters;
-    a name the engine does not have proposes nothing.
-    """
-
-    gamma: int = 4
-    sampling: Sampling = field(default_factory=Sampling)
-    drafter: str = "chain"
-    max_new_tokens: int = 512
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.gamma, int) or not 0 <= self.gamma <= MAX_GAMMA:
-            raise ValueError(f"gamma is {self.gamma}; it must be a whole number between 0 and {MAX_GAMMA}.")
-        if not isinstance(self.max_new_tokens, int) or self.max_new_tokens < 1:
-            raise ValueError(
-                f"max_new_tokens is {self.max_new_tokens}; it must be a whole number, 1 or more."
-            )
-
-
-@dataclass(slots=True)
-class _Request:
-    """What one call of generate keeps between rounds."""
-
-    committed: list[int]
-    prompt: int
-    stop: Callable[[int], bool]
-    cancelled: Callable[[], bool]
-    rng: torch.Generator
-    settings: Settings
-    began: float
-    rounds: int = 0
-    drafter: Drafter | None = None
-    broken: set[str] = field(default_factory=set)
-    """Names of drafters that failed in this request."""
-    prefill: Prefill | None = None
-    notices: list[str] = field(default_factory=list)
-
-    @property
-    def emitted(self) -> int:
-        return len(self.committed) - self.prompt
-
-    def go_on(self) -> bool:
-        """For whatever reads in chunks."""
-        return not self.cancelled()
 
 
 class Engine:
@@ -96,13 +47,13 @@ class Engine:
         """
         now = settings()
         rng, began = self._rng(now.sampling), time.perf_counter()
-        request = _Request(list(prompt_ids), len(prompt_ids), stop, cancelled, rng, now, began)
+        request = Request(list(prompt_ids), len(prompt_ids), stop, cancelled, rng, now, began)
         try:
             yield from self._rounds(request, settings)
         finally:
             self._settle(request)
 
-    def _rounds(self, request: _Request, settings: Callable[[], Settings]) -> Iterator[Round | Finished]:
+    def _rounds(self, request: Request, settings: Callable[[], Settings]) -> Iterator[Round | Finished]:
         """Prefill, then rounds until a reason to end; turns an exception into Finished("error")."""
         reason: Reason | None = "context" if len(request.committed) > self.target.capacity else None
         while reason is None:
@@ -126,7 +77,7 @@ class Engine:
         yield self._finish(request, reason, " ".join(request.notices))
 
     @torch.inference_mode()
-    def round(self, request: _Request, settings: Settings) -> tuple[Round, Reason | None]:
+    def round(self, request: Request, settings: Settings) -> tuple[Round, Reason | None]:
         """One draft phase, one target forward, one verdict (Leviathan et al. 2023)."""
         t0 = time.perf_counter()
         changed = self._apply(request, settings)
@@ -134,7 +85,7 @@ class Engine:
         gamma = self._clip(settings, request)
 
         t1 = time.perf_counter()
-        draft = self._propose(request, gamma, sampling)
+        draft = self._propose(request, gamma)
         t2 = time.perf_counter()
         logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
         t3 = time.perf_counter()
@@ -197,7 +148,7 @@ class Engine:
 
     # -- the parts of a round -------------------------------------------------------------------
 
-    def _apply(self, request: _Request, settings: Settings) -> bool:
+    def _apply(self, request: Request, settings: Settings) -> bool:
         """Takes over settings that changed since the last round; says whether any did."""
         before = request.settings
         request.settings = settings
@@ -205,13 +156,13 @@ class Engine:
             request.rng = self._rng(settings.sampling)
         return settings != before
 
-    def _wanted(self, request: _Request, settings: Settings) -> Drafter | None:
+    def _wanted(self, request: Request, settings: Settings) -> Drafter | None:
         """The drafter that these settings ask for; none at γ = 0, so that plain decoding pays for no draft."""
         if settings.gamma == 0 or settings.drafter in request.broken:
             return None
         return self.drafters.get(settings.drafter)
 
-    def _clip(self, settings: Settings, request: _Request) -> int:
+    def _clip(self, settings: Settings, request: Request) -> int:
         """γ, less what the budget and the context leave room for: the target always adds one id itself."""
         if not self.target.can_rollback:
             return 0
@@ -220,7 +171,7 @@ class Engine:
         )
         return max(0, min(settings.gamma, left - 1))
 
-    def _propose(self, request: _Request, gamma: int, sampling: Sampling) -> Proposal:
+    def _propose(self, request: Request, gamma: int) -> Proposal:
         wanted = self._wanted(request, request.settings)
         if wanted is not request.drafter:
             # Chosen just now: it reads what it missed, and that is time of drafting.
@@ -228,13 +179,15 @@ class Engine:
             self._start_drafter(request)
         if gamma == 0 or request.drafter is None or request.cancelled():
             return Proposal()
+        settings = request.settings
+        sampling = settings.draft_sampling or settings.sampling
         try:
-            return request.drafter.propose(gamma, sampling, request.rng)
+            return request.drafter.propose(gamma, sampling, request.rng, settings.confidence)
         except Exception as problem:
             self._drop_drafter(request, problem)
             return Proposal()
 
-    def _cut(self, block: Sequence[int], request: _Request, settings: Settings) -> tuple[int, Reason | None]:
+    def _cut(self, block: Sequence[int], request: Request, settings: Settings) -> tuple[int, Reason | None]:
         """How many ids of the block are emitted, and whether one of them ends the reply."""
         for i, token in enumerate(block):
             if token in self.eos_ids:
@@ -245,7 +198,7 @@ class Engine:
                 return i + 1, "length"
         return len(block), None
 
-    def _end(self, request: _Request, settings: Settings) -> Reason | None:
+    def _end(self, request: Request, settings: Settings) -> Reason | None:
         """A reason not to begin another round."""
         if request.cancelled():
             return "cancelled"
@@ -256,7 +209,7 @@ class Engine:
     # -- caches ---------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _read(self, request: _Request) -> None:
+    def _read(self, request: Request) -> None:
         """Brings both caches to the prompt, reading only what they do not hold already."""
         if not request.committed:
             raise ValueError("The prompt is empty: there is nothing to continue.")
@@ -271,7 +224,7 @@ class Engine:
                 "This model's state cannot be rolled back, so it decodes without speculation."
             )
 
-    def _start_drafter(self, request: _Request) -> None:
+    def _start_drafter(self, request: Request) -> None:
         if request.drafter is None or not self.target.can_rollback:
             return
         try:
@@ -279,14 +232,14 @@ class Engine:
         except Exception as problem:
             self._drop_drafter(request, problem)
 
-    def _commit(self, request: _Request, ids: Sequence[int]) -> None:
+    def _commit(self, request: Request, ids: Sequence[int]) -> None:
         assert request.drafter is not None
         try:
             request.drafter.commit(ids)
         except Exception as problem:
             self._drop_drafter(request, problem)
 
-    def _drop_drafter(self, request: _Request, problem: Exception) -> None:
+    def _drop_drafter(self, request: Request, problem: Exception) -> None:
         """The reply goes on without a drafter that failed (another may be chosen); the next request tries it again."""
         log.exception("the drafter failed")
         assert request.drafter is not None
@@ -297,13 +250,13 @@ class Engine:
             f"The draft failed ({problem or type(problem).__name__}); the reply went on without it."
         )
 
-    def _settle(self, request: _Request) -> None:
+    def _settle(self, request: Request) -> None:
         """After any end, also an exception's: nothing but committed ids stays cached."""
         reuse(self.target, request.committed)
         if request.drafter is not None:
             self._commit(request, ())
 
-    def _finish(self, request: _Request, reason: Reason, notice: str) -> Finished:
+    def _finish(self, request: Request, reason: Reason, notice: str) -> Finished:
         self._settle(request)
         draft_cached = request.drafter.cached() if request.drafter is not None else 0
         seconds = time.perf_counter() - request.began

@@ -85,6 +85,8 @@ class Round:
     """Only on the first round."""
     discarded: tuple[int, ...] = ()
     """Proposed ids behind the first rejection: never judged, kept for the token lens."""
+    choice: str = ""
+    """Why γ was what it was, in words, when it was chosen by measurements; "" when it was fixed."""
 
     @property
     def seconds(self) -> float:

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, common_prefix
+from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, common_prefix
 from specchat.decode.sampling import Sampling, probs, sample
 
 
@@ -71,7 +71,7 @@ class HeadDrafter:
     def commit(self, ids: Sequence[int]) -> None:
         self.committed.extend(ids)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         pairs = len(self.committed) - 1
         n = min(n, self.head.capacity - pairs + 1)
         if n < 1 or pairs < 1 or self._known() < pairs:
@@ -88,14 +88,21 @@ class HeadDrafter:
         rows: list[Tensor] = []
         try:
             while True:
-                rows.append(self._law(state, ids, sampling, rng.device))
-                ids.append(self._ids[sample(rows[-1][0], rng)])
+                # Onto the target's device, where the generator draws and the verdict falls.
+                logits = self.head.logits(state).to(rng.device)
+                row = probs(logits, self._history(ids, sampling), sampling)
+                if confidence and certainty(row, logits, sampling) < confidence:
+                    break
+                ids.append(self._ids[sample(row[0], rng)])
+                rows.append(row)
                 if len(ids) == n:
                     break
                 state = self.head.feed(state, ids[-1:])
                 forwards += 1
         finally:
             self._forget_behind(pairs)
+        if not ids:
+            return Proposal(forwards=forwards)
         return Proposal(tuple(ids), self._widened(torch.cat(rows)), forwards, self.name)
 
     def reset(self) -> None:
@@ -119,13 +126,11 @@ class HeadDrafter:
         assert self.target.states is not None
         return self.head.feed(self.target.states[at:end], self.committed[at + 1 : end + 1])[-1:]
 
-    def _law(self, state: Tensor, drafted: Sequence[int], sampling: Sampling, device: torch.device) -> Tensor:
-        """The law of the next id [1, len(subset)], filters and penalties applied among the ids it may propose."""
-        history: list[int] = []
-        if sampling.penalised:
-            history = [self._places[id] for id in [*self.committed, *drafted] if id in self._places]
-        # Onto the target's device, where the generator draws and the verdict falls.
-        return probs(self.head.logits(state).to(device), history, sampling)
+    def _history(self, drafted: Sequence[int], sampling: Sampling) -> list[int]:
+        """What penalties look at, as columns of the head's logits: filters and penalties apply among the ids it may propose."""
+        if not sampling.penalised:
+            return []
+        return [self._places[id] for id in [*self.committed, *drafted] if id in self._places]
 
     def _widened(self, rows: Tensor) -> Tensor:
         """Over the whole vocabulary [n, V]: what is not in the subset has no chance."""

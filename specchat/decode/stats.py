@@ -42,7 +42,8 @@ class Stats:
     """Largest γ of a round; 0 when speculation was off throughout."""
     plain_rounds: int = 0
     plain_s: float = 0.0
-    """Seconds spent in rounds without a proposal: their mean is the measured plain step."""
+    """Seconds spent in rounds without a proposal: their mean is the measured plain step. (A round whose draft was
+    asked and not confident enough is neither plain nor speculative.)"""
     prefill: Prefill | None = None
     origins: Counter[Origin] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
@@ -83,11 +84,11 @@ class Stats:
         if event.prefill is not None:
             self.prefill = event.prefill
         self.origins.update(token.origin for token in event.tokens)
-        if event.drafted == 0:
+        if event.drafted:
+            self._add_proposals(event)
+        elif event.draft_forwards == 0:
             self.plain_rounds += 1
             self.plain_s += event.seconds
-        else:
-            self._add_proposals(event)
 
     def _add_proposals(self, event: Round) -> None:
         self.speculative_rounds += 1

@@ -223,7 +223,7 @@ def test_a_drafter_that_reads_the_targets_states_finds_those_of_all_committed_id
     seen: list[list[float]] = []
     offer = drafter.propose
 
-    def watched(n: int, sampling: Sampling, rng: torch.Generator) -> Proposal:
+    def watched(n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         assert target.states is not None
         seen.append(target.states[: len(drafter.committed) - 1].squeeze(-1).tolist())
         return offer(n, sampling, rng)
