@@ -89,7 +89,7 @@ class HeadNet(nn.Module):
         return torch.cat([self._rms(states, self.state_norm), self._rms(embeddings, self.embed_norm)], -1)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.shape.eps)
 
     def _queries(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """q [n, kv_heads, group, head_dim], k and v [n, kv_heads, head_dim]; q and k turned, q scaled."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.lab.distil.network import HeadNet
+from specchat.model.linear import has_bfloat16
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _MOMENTUM = 0.95
@@ -83,7 +84,9 @@ def _orthogonal(matrix: Tensor) -> Tensor:
     tall = matrix.shape[0] > matrix.shape[1]
     x: Tensor = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)
+    if has_bfloat16():
+        x = x.bfloat16()  # the iteration is made for it (Jordan et al. 2024)
     for _ in range(5):
         square = x @ x.T
         x = a * x + (b * square + c * (square @ square)) @ x
-    return x.T if tall else x
+    return (x.T if tall else x).float()

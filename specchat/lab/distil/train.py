@@ -25,6 +25,7 @@ from specchat.lab.distil.data import Batch, Corpus, Maker
 from specchat.lab.distil.loss import Divergence, LossWeights
 from specchat.lab.distil.network import HeadNet
 from specchat.lab.distil.optimiser import Optimiser
+from specchat.model.linear import has_bfloat16
 
 Say = Callable[[str], None]
 
@@ -134,11 +135,13 @@ class Trainer:
         batch = self.maker.batch(self.corpus.draw(recipe.rows, rng), recipe.user_share, rng)
         deep = math.ceil(recipe.deep * len(batch.pairs.lengths))
         total, kept = torch.zeros(()), []
-        for k, out in enumerate(self.net.unroll(batch.pairs, recipe.steps(done), deep)):
+        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
+            outputs = self.net.unroll(batch.pairs, recipe.steps(done), deep)
+        for k, out in enumerate(outputs):
             rows = batch.rows[batch.rows < len(out)]
             m = len(rows)
             loss, accepted = Divergence.apply(
-                out[rows], self.head, batch.places[:m], batch.p[:m], recipe.loss(done)
+                out[rows].float(), self.head, batch.places[:m], batch.p[:m], recipe.loss(done)
             )
             if recipe.features:
                 loss = loss + recipe.features * self.distance(out, batch)
