@@ -106,7 +106,8 @@ def launch_kwargs() -> dict[str, object]:
     # The style sheet goes into the head as it is: Gradio rewrites the selectors of what it is given as css.
     others = sorted(path for path in ASSETS.glob("*.css") if path.name != "page.css")
     style = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.css", *others))
-    script = (ASSETS / "page.js").read_text(encoding="utf-8")
+    parts = sorted(path for path in ASSETS.glob("*.js") if path.name != "page.js")
+    script = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.js", *parts))
     return {
         "theme": theme(),
         "head": f"<style>{style}</style><script>{script}</script>",
