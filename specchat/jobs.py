@@ -35,6 +35,19 @@ class Live:
         self._settings = settings
 
 
+class Watch:
+    """Reads the settings for one reply, once a round, and remembers what it read last."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self.last = live.get()
+
+    def __call__(self) -> Settings:
+        """The settings as they are now."""
+        self.last = self._live.get()
+        return self.last
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A conversation to be continued. messages ends with the user's turn."""
@@ -80,6 +93,8 @@ class Step:
 
     round: Round
     pieces: tuple[Piece, ...]
+    settings: Settings | None = None
+    """What was in force in this round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from specchat.jobs import (
     State,
     Step,
     Task,
+    Watch,
     WorkerStatus,
 )
 from specchat.model.errors import ModelError, readable, sentence
@@ -276,16 +277,16 @@ class Worker:
 
 def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Event], None]) -> Done:
     """Messages to ids, rounds to text: one reply on the calling thread (the terminal uses it without a worker)."""
-    room = pair.room(job.live.get().max_new_tokens)
-    prompt = pair.template.encode(job.messages, job.system, room)
+    settings = Watch(job.live)
+    prompt = pair.template.encode(job.messages, job.system, pair.room(settings.last.max_new_tokens))
     put(Reading(len(prompt.ids), prompt.dropped_turns, prompt.notes))
     stream = ReplyStream(pair.tokenizer, pair.eos_ids, (*job.stop_strings, *prompt.stop_strings))
     stats, problem = Stats(), ""
     try:
-        for event in pair.engine.generate(prompt.ids, job.live.get, stream.stop, cancelled):
+        for event in pair.engine.generate(prompt.ids, settings, stream.stop, cancelled):
             if isinstance(event, Round):
                 stats.add(event)
-                put(Step(event, stream.pieces(event)))
+                put(Step(event, stream.pieces(event), settings.last))
             else:
                 finished = event
     except Exception as caught:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from specchat.chat.conversation import Message
 from specchat.chat.stream import Piece
+from specchat.decode.engine import Settings
 from specchat.decode.events import Finished, Round
+from specchat.lab.record_parts import PairFacts
 from specchat.ui.markdown import Growing
 from specchat.ui.meter import Meter
-from specchat.worker import Done, Event, Handle, Live, Queued, Reading, Step
+from specchat.worker import Done, Event, Handle, Job, Live, Queued, Reading, Step
 
 
 @dataclass(slots=True)
@@ -30,6 +32,11 @@ class Reply:
     finished: Finished | None = None
     growing: Growing = field(default_factory=Growing)
     ids: tuple[int, ...] | None = None
+    job: Job | None = None
+    """What was asked; with the two below, what a record needs to know."""
+    pair: PairFacts | None = None
+    in_force: list[Settings | None] = field(default_factory=list)
+    """The settings of each round."""
 
     @property
     def done(self) -> bool:
@@ -47,6 +54,7 @@ class Reply:
         other.text = "".join(piece.text for piece in other.pieces)
         for event in other.rounds:
             other.meter.add(event)
+        other.job, other.pair, other.in_force = self.job, self.pair, list(self.in_force)
         other.finished = Finished("cancelled", len(other.pieces), other.meter.stats.elapsed_s, 0, 0)
         return other
 
@@ -64,6 +72,7 @@ class Reply:
             self.meter.add(event.round)
             self.rounds.append(event.round)
             self.pieces += event.pieces
+            self.in_force.append(event.settings)
             self.text += "".join(piece.text for piece in event.pieces)
         elif isinstance(event, Done):
             self.text += event.tail
