@@ -5,10 +5,12 @@ The one place that puts the rooms together; the worker owns what it returns.
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 from typing import Literal
 
 import psutil
@@ -24,10 +26,11 @@ from specchat.drafts import Draft, Model, default_draft, draft_of, drafters_of, 
 from specchat.model.catalog import OWN_DRAFTS, PairOptions
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import ModelError
+from specchat.model.head import StateHead
 from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model, pick_device
 from specchat.model.memory import free_memory, give_back
-from specchat.model.pairing import check, plan
+from specchat.model.pairing import MemoryPlan, check, plan
 from specchat.model.sources import kind_of, resolve
 
 Progress = Callable[[str], None]
@@ -51,6 +54,22 @@ class Memory:
     free: int
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """How a pair came to be: what was asked for, the memory planned for it, the number of weights of each model.
+
+    draft_weights: 0 for a draft that shares the target's.
+    """
+
+    options: PairOptions
+    plan: MemoryPlan
+    target_weights: int
+    draft_weights: int
+
+
+_numbers = itertools.count(1)
+
+
 @dataclass(slots=True)
 class Pair:
     """What the worker owns. Only the engine thread calls the models; names and sizes may be read by anyone."""
@@ -72,6 +91,10 @@ class Pair:
     plain_step_source: str = ""
     deepest: int = 0
     """Most ids that were seen in a cache: how far the buffers have been written."""
+    facts: Facts | None = None
+    """None for a pair that was not opened but put together."""
+    number: int = field(default_factory=_numbers.__next__)
+    """Tells this pair from every other of this run, whatever their names."""
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -161,10 +184,11 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     for source in filter(None, (options.target, second)):
         if kind_of(source) != "hub":
             resolve(source, options.cache_dir, progress)
-    plan(
-        options.target, second, context=context, dtype=_dtype(options), device=options.device,
+    planned = plan(
+        options.target, second, context=context, dtype=load_dtype(options), device=options.device,
         cache_dir=options.cache_dir, own_draft=choice == "self",
-    ).demand()  # fmt: skip
+    )  # fmt: skip
+    planned.demand()
     loaded = _load(options.target, options, progress)
     notes: list[str] = []
     other = None
@@ -178,7 +202,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
         notes.append(
             f"Speculation is off: {loaded.name} cannot take back rejected tokens ({loaded.no_rollback})."
         )
-    vocab = loaded.vocab
+    vocab, weights, draft_weights = loaded.vocab, _count(loaded), _count(other)
     target = runner_of(loaded, vocab, min(context, loaded.context), options.precision)
     draft, draft_name = draft_of(choice, target, other, vocab, options.precision)
     notes += _remarks(target, loaded, options.precision)
@@ -194,6 +218,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
         eos_ids=loaded.eos_ids,
         precision=getattr(target, "name", str(loaded.dtype).removeprefix("torch.")),
         notes=tuple(notes),
+        facts=Facts(options, planned, weights, draft_weights or _head_weights(draft)),
     )
     del loaded, other
     give_back()
@@ -202,7 +227,16 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     return pair
 
 
-def _dtype(options: PairOptions) -> str | None:
+def _count(model: Loaded | None) -> int:
+    """Number of weights, a tied head counted once. To be asked before the matrices are packed."""
+    return 0 if model is None else sum(weight.numel() for weight in model.module.parameters())
+
+
+def _head_weights(draft: Draft | None) -> int:
+    return sum(map(prod, draft.shape.matrices().values())) if isinstance(draft, StateHead) else 0
+
+
+def load_dtype(options: PairOptions) -> str | None:
     """The type to load weights in. On a CPU they come as float32, and our own decoder packs them from there."""
     if pick_device(options.device).type == "cpu":
         return "float32"
@@ -231,5 +265,5 @@ def default_threads() -> int:
 
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:
     return load_model(
-        source, dtype=_dtype(options), device=options.device, cache_dir=options.cache_dir, progress=progress
+        source, dtype=load_dtype(options), device=options.device, cache_dir=options.cache_dir, progress=progress
     )

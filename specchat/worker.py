@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -42,24 +43,11 @@ if TYPE_CHECKING:
     from specchat.pair import Memory, Pair
 
 __all__ = [
-    "Done",
-    "Ended",
-    "Event",
-    "Handle",
-    "Job",
-    "Live",
-    "News",
-    "Queued",
-    "Reading",
-    "Step",
-    "Task",
-    "Worker",
-    "WorkerStatus",
-    "reply",
-]
+    "Done", "Ended", "Event", "Handle", "Job", "Live", "News", "Queued", "Reading", "Step", "Task", "Worker",
+    "WorkerStatus", "reply",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
-
 
 CLOSING = "SpecChat is shutting down."
 
@@ -77,8 +65,8 @@ class _Shared:
     waiting: deque[Handle] = field(default_factory=deque)
     pair: Pair | None = None
     closed: bool = False
-    exchange: Load | None = None
-    """How to load another pair, as soon as nothing is being written."""
+    exchange: tuple[Load, Future[str]] | None = None
+    """How to load another pair as soon as nothing is being written, and where to tell how it went."""
 
 
 class Worker:
@@ -111,23 +99,27 @@ class Worker:
             self._wake.notify()
         return handle
 
-    def exchange(self, load: Load) -> None:
+    def exchange(self, load: Load) -> Future[str]:
         """Loads another pair when the reply in flight has ended; what waits is answered by the new one.
 
         The old pair goes first, so that both need not fit in memory. If the new one cannot be had, the old one is
-        loaded again, and the status says why.
+        loaded again. The future runs while the pair is loaded and then holds "", or a sentence that says why not.
+        Until it runs it can be cancelled, as another exchange and the end of the program do.
         """
+        future: Future[str] = Future()
         with self._wake:
-            self._shared.exchange = load
+            self._withdraw()
+            self._shared.exchange = load, future
+            if self._shared.closed:
+                self._withdraw()
             self._wake.notify_all()
+        return future
 
     def status(self) -> WorkerStatus:
         """A consistent snapshot."""
         with self._wake:
-            shared = self._shared
-            return WorkerStatus(
-                shared.state, shared.message, len(shared.waiting), time.perf_counter() - shared.since
-            )
+            shared, now = self._shared, time.perf_counter()
+            return WorkerStatus(shared.state, shared.message, len(shared.waiting), now - shared.since)
 
     @property
     def pair(self) -> Pair | None:
@@ -150,6 +142,7 @@ class Worker:
         with self._wake:
             self._shared.closed = True
             self._shared.message = CLOSING
+            self._withdraw()
             for handle in (*self._shared.waiting, *([self._current] if self._current else [])):
                 handle._cancelled.set()
             self._wake.notify_all()
@@ -172,19 +165,18 @@ class Worker:
         while True:
             with self._wake:
                 self._current = None
-                self._wake.wait_for(
-                    lambda: bool(shared.waiting) or shared.closed or shared.exchange is not None
-                )
+                self._wake.wait_for(lambda: bool(shared.waiting or shared.closed or shared.exchange))
                 if shared.closed:
                     break
-                load, shared.exchange = shared.exchange, None
-                if load is None:
+                exchange, shared.exchange = shared.exchange, None
+                if exchange is None:
                     handle = self._current = shared.waiting.popleft()
                     self._renumber()
                     doing = handle.job.doing if isinstance(handle.job, Task) else "Answering"
                     self._enter("busy", doing)
-            if load is not None:
-                self._exchange(load)
+            if exchange is not None:
+                if exchange[1].set_running_or_notify_cancel():
+                    exchange[1].set_result(self._exchange(exchange[0]))
                 continue
             assert shared.pair is not None
             self._answer(shared.pair, handle)
@@ -194,25 +186,25 @@ class Worker:
                     self._enter("ready", "Ready")
         self._drain(CLOSING)
 
-    def _exchange(self, load: Load) -> None:
+    def _exchange(self, load: Load) -> str:
+        """Says why the new pair is not there, "" if it is."""
         from specchat.model.memory import give_back
 
-        before = self._load
+        before = self._load if self._shared.pair is not None else None
         with self._wake:
             self._shared.pair = None
             self._enter("loading", "Making room for the new pair")
         give_back()
-        problem = self._open(load, last=False)
+        problem = self._open(load, last=before is None)
         if not problem:
             self._load = load
-            return
-        with self._wake:
-            self._enter("loading", "Loading the pair from before again")
-        if not self._open(before):
+        elif before is not None:
             with self._wake:
-                self._shared.message = (
-                    f"The new pair could not be loaded: {problem} The pair from before is back."
-                )
+                self._enter("loading", "Loading the pair from before again")
+            lost = self._open(before)
+            told = f"Nor could the pair from before: {lost}" if lost else "The pair from before is back."
+            self._progress(f"The new pair could not be loaded: {problem} {told}")
+        return problem
 
     def _open(self, load: Load, last: bool = True) -> str:
         """Loads; a sentence when it fails. last: there is nothing else to try, so what waits is told."""
@@ -273,6 +265,12 @@ class Worker:
             for handle in self._shared.waiting:
                 handle.fail(said)
             self._shared.waiting.clear()
+
+    def _withdraw(self) -> None:
+        """Forgets an exchange that has not begun. Under the lock."""
+        if self._shared.exchange is not None:
+            self._shared.exchange[1].cancel()
+            self._shared.exchange = None
 
 
 def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Event], None]) -> Done:

@@ -8,7 +8,7 @@ is decided by `pairing` from the files themselves, for these as for any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from specchat.model.linear import Precision
@@ -109,3 +109,16 @@ class PairOptions:
     threads: int | None = None
     context: int | None = None
     cache_dir: str | None = None
+
+
+Verdict = Literal["yes", "no", "note", "open"]
+"""In order; stands in the way; works, but should be known; only loading will show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is known of a pair before it is loaded: what it is about, how it stands, why in a sentence."""
+
+    topic: str
+    verdict: Verdict
+    text: str

@@ -61,7 +61,7 @@ def inspect_folder(folder: Path) -> Checkpoint:
     code of its own, a class this library does not know).
     """
     config = read_json(folder / "config.json")
-    _check_class(folder, config)
+    check_class(folder, config)
     files = _weight_files(folder)
     stored = sum(check_safetensors(path) for path in files)
     if not any((folder / name).exists() for name in _TOKENIZERS):
@@ -74,7 +74,8 @@ def inspect_folder(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, files, stored)
 
 
-def _check_class(folder: Path, config: dict[str, object]) -> None:
+def check_class(folder: Path, config: dict[str, object]) -> None:
+    """UnsupportedModel or BadCheckpoint unless the configuration names a causal model of the library's own."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 

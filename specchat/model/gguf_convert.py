@@ -28,11 +28,15 @@ def ensure_gguf(path: Path, cache_dir: Path | str | None = None, progress: Progr
     Raises BadCheckpoint, UnsupportedModel, NotEnoughMemory or FetchFailed (full disk), each a sentence.
     """
     summary = inspect_gguf(path)
+    folder = gguf_folder(path, cache_dir)
+    return build_once(folder, lambda work: convert(summary, work, progress), progress)
+
+
+def gguf_folder(path: Path, cache_dir: Path | str | None = None) -> Path:
+    """Where the converted folder of this file lies once it has been made."""
     status = path.stat()
     key = f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}"
-    name = f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    folder = cache_root(cache_dir) / "gguf" / name
-    return build_once(folder, lambda work: convert(summary, work, progress), progress)
+    return cache_root(cache_dir) / "gguf" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def convert(summary: GgufSummary, out: Path, progress: Progress = silent) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -54,10 +54,27 @@ def read_head(path: Path, target: CompactDecoder) -> tuple[HeadShape, dict[str, 
 
     Raises BadCheckpoint (missing, cut off, damaged, or no head at all) or PairMismatch (made for another target).
     """
+    table = target.weights.table
+    return _checked(
+        path,
+        (table.shape[0], table.shape[1]),
+        min(target.vocab, target.weights.head_rows),
+        lambda ids: table[ids.to(table.device)],
+    )
+
+
+def check_head(path: Path, size: tuple[int, int], vocab: int, look: Callable[[Tensor], Tensor]) -> None:
+    """As `read_head`, without a target: its embedding's size [rows, width], its ids, and a way to see some rows."""
+    _checked(path, size, vocab, look)
+
+
+def _checked(
+    path: Path, size: tuple[int, int], vocab: int, look: Callable[[Tensor], Tensor]
+) -> tuple[HeadShape, dict[str, Tensor]]:
     about, tensors = _read(path)
     shape = _shape(path, about)
     wrong = [
-        name for name, size in shape.matrices().items() if name not in tensors or tensors[name].shape != size
+        name for name, of in shape.matrices().items() if name not in tensors or tensors[name].shape != of
     ]
     if wrong or not {"subset", "probe_ids", "probe_rows"} <= tensors.keys():
         raise BadCheckpoint(
@@ -65,7 +82,7 @@ def read_head(path: Path, target: CompactDecoder) -> tuple[HeadShape, dict[str, 
         )
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise BadCheckpoint(f"{path} holds weights that are not numbers; fetch it again, or make it anew.")
-    _demand_target(path, about, shape, tensors, target)
+    _demand_target(path, about, shape, tensors, size, vocab, look)
     return shape, tensors
 
 
@@ -101,24 +118,24 @@ def _demand_target(
     about: Mapping[str, str],
     shape: HeadShape,
     tensors: Mapping[str, Tensor],
-    target: CompactDecoder,
+    size: tuple[int, int],
+    vocab: int,
+    look: Callable[[Tensor], Tensor],
 ) -> None:
     """PairMismatch unless the head was trained on this target."""
-    table = target.weights.table
     made_for = f"{path.name} was made for {about.get('target', 'another model')}"
-    if table.shape[1] != shape.hidden:
+    if size[1] != shape.hidden:
         raise PairMismatch(
-            f"{made_for}, whose states have {shape.hidden} numbers; this target's have {table.shape[1]}. "
+            f"{made_for}, whose states have {shape.hidden} numbers; this target's have {size[1]}. "
             "Choose another draft, or make one with: python -m specchat distil."
         )
     subset, places = tensors["subset"], tensors["probe_ids"].long()
-    rows = min(target.vocab, target.weights.head_rows)
-    if not len(subset) or int(subset.max()) >= rows or int(places.max()) >= len(table):
+    if not len(subset) or int(subset.max()) >= vocab or int(places.max()) >= size[0]:
         raise PairMismatch(
-            f"{made_for}, whose vocabulary is not this target's ({rows} tokens). Choose another draft."
+            f"{made_for}, whose vocabulary is not this target's ({vocab} tokens). Choose another draft."
         )
     expected = tensors["probe_rows"].float()
-    found = table[places.to(table.device)].float().cpu()
+    found = look(places).float().cpu()
     if bool(((found - expected).norm(dim=-1) > _TOLERANCE * expected.norm(dim=-1) + 1e-6).any()):
         raise PairMismatch(
             f"{made_for}; this target has other weights, so the head would guess at random. "

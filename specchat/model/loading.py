@@ -93,7 +93,7 @@ def load_model(
     checkpoint = inspect_folder(folder)
     name = display_name(source)
     progress(f"Loading {name}.")
-    tokenizer = _tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     module = _module(checkpoint, kind, place)
     rows = [module.get_input_embeddings().weight.shape[0]]
     head = module.get_output_embeddings()
@@ -143,7 +143,8 @@ def pick_dtype(dtype: torch.dtype | str | None, device: torch.device) -> torch.d
     return dtype or defaults.get(device.type, torch.float32)
 
 
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder; BadCheckpoint if its files are missing or damaged."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         if tokenizer.get_vocab():

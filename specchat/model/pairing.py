@@ -9,10 +9,12 @@ import psutil
 import torch
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from specchat.model.catalog import Finding, Verdict
 from specchat.model.checkpoint import inspect_folder
 from specchat.model.errors import BadCheckpoint, NotEnoughMemory, PairMismatch
 from specchat.model.loading import Loaded, context_of, pick_device, pick_dtype
 from specchat.model.memory import cache_bytes, count_weights, free_memory, gigabytes
+from specchat.model.sketch import Sketch
 from specchat.model.sources import hub_config, kind_of, resolve
 
 
@@ -30,40 +32,68 @@ class Fit:
             raise PairMismatch(" ".join(self.reasons))
 
 
-def check(target: Loaded, draft: Loaded) -> Fit:
-    """Compare two loaded models by content. A draft of another family with the same vocabulary is fine."""
-    reasons: list[str] = []
-    notes: list[str] = []
+def check(target: Loaded | Sketch, draft: Loaded | Sketch) -> Fit:
+    """Compare two models by content. A draft of another family with the same vocabulary is fine."""
+    found = compare(target, draft)
+    reasons = tuple(one.text for one in found if one.verdict == "no")
+    return Fit(not reasons, reasons, tuple(one.text for one in found if one.verdict == "note"))
+
+
+def compare(target: Loaded | Sketch, draft: Loaded | Sketch) -> list[Finding]:
+    """What `check` looks at, one by one: vocabulary, roll-back, context, end tokens."""
     difference = first_difference(target.tokenizer, draft.tokenizer)
+    found = [_vocabulary(target, draft, difference), *_rollback(target, draft)]
+    if draft.context < target.context:
+        found.append(
+            Finding(
+                "Context",
+                "note",
+                f"The draft was made for {draft.context} tokens and the target for {target.context}; beyond the "
+                "draft's, replies are decoded plainly.",
+            )
+        )
+    if not difference and target.eos_ids != draft.eos_ids:
+        found.append(Finding("End tokens", "note", "The two list different end tokens; the target's count."))
+    elif not difference:
+        found.append(Finding("End tokens", "yes", "The two end a turn with the same tokens."))
+    return found
+
+
+def _vocabulary(target: Loaded | Sketch, draft: Loaded | Sketch, difference: str) -> Finding:
+    rows = draft.module.get_input_embeddings().weight.shape[0]
+    verdict: Verdict = "no"
     if difference:
-        reasons.append(
+        text = (
             f"{target.name} and {draft.name} do not share a vocabulary: {difference}. "
             "Choose a draft with the target's tokenizer."
         )
-    elif target.vocab != draft.vocab:
-        notes.append(
-            f"The models have rows for {target.vocab} and {draft.vocab} token ids; ids only one of them has are never "
-            "proposed."
-        )
-    for role, model in (("target", target), ("draft", draft)):
-        if not model.rollback:
-            reasons.append(
-                f"The {role} {model.name} cannot take back rejected tokens: {model.no_rollback}. Plain decoding works."
-            )
-    rows = draft.module.get_input_embeddings().weight.shape[0]
-    if not difference and rows < target.vocab:
-        reasons.append(
+    elif rows < target.vocab:
+        text = (
             f"The draft {draft.name} has embedding rows for {rows} ids and cannot read the target's ids up to "
             f"{target.vocab - 1}."
         )
-    if draft.context < target.context:
-        notes.append(
-            f"The draft was made for {draft.context} tokens and the target for {target.context}; beyond the draft's, "
-            "replies are decoded plainly."
+    elif target.vocab != draft.vocab:
+        verdict = "note"
+        text = (
+            f"The models have rows for {target.vocab} and {draft.vocab} token ids; ids only one of them has are never "
+            "proposed."
         )
-    if not difference and target.eos_ids != draft.eos_ids:
-        notes.append("The two list different end tokens; the target's count.")
-    return Fit(not reasons, tuple(reasons), tuple(notes))
+    else:
+        verdict, text = "yes", f"The same {target.vocab:,} ids mean the same texts in both."
+    return Finding("Vocabulary", verdict, text)
+
+
+def _rollback(target: Loaded | Sketch, draft: Loaded | Sketch) -> list[Finding]:
+    bad = [
+        Finding(
+            "Roll-back",
+            "no",
+            f"The {role} {model.name} cannot take back rejected tokens: {model.no_rollback}. Plain decoding works.",
+        )
+        for role, model in (("target", target), ("draft", draft))
+        if model.no_rollback
+    ]
+    return bad or [Finding("Roll-back", "yes", "Both can take back what was rejected.")]
 
 
 def first_difference(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> str:
@@ -85,7 +115,10 @@ def first_difference(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizer
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes, before anything is loaded. `spill_bytes`: RAM that may take weights when a GPU is too small."""
+    """Bytes, before anything is loaded. `spill_bytes`: RAM that may take weights when a GPU is too small.
+
+    freed_bytes: what a pair that is still loaded gives back first.
+    """
 
     target_bytes: int
     draft_bytes: int
@@ -93,6 +126,7 @@ class MemoryPlan:
     free_bytes: int
     device: str
     spill_bytes: int = 0
+    freed_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
@@ -103,7 +137,8 @@ class MemoryPlan:
     def fits(self) -> bool:
         """False if loading should not even be tried."""
         # Weights may spill into RAM, caches are always made on the device.
-        return self.needed_bytes <= self.free_bytes + self.spill_bytes and self.cache_bytes <= self.free_bytes
+        free = self.free_bytes + self.freed_bytes
+        return self.needed_bytes <= free + self.spill_bytes and self.cache_bytes <= free
 
     @property
     def sentence(self) -> str:
@@ -111,9 +146,12 @@ class MemoryPlan:
         parts = f"target {gigabytes(self.target_bytes)}, draft {gigabytes(self.draft_bytes)}"
         where = "VRAM" if self.device.startswith("cuda") else "memory"
         spill = f" (and {gigabytes(self.spill_bytes)} of RAM)" if self.spill_bytes else ""
+        freed = (
+            f", {gigabytes(self.freed_bytes)} more once the present pair is gone" if self.freed_bytes else ""
+        )
         text = (
             f"{parts} and caches {gigabytes(self.cache_bytes)} need {gigabytes(self.needed_bytes)} of {where}; "
-            f"{gigabytes(self.free_bytes)} are free{spill}."
+            f"{gigabytes(self.free_bytes)} are free{spill}{freed}."
         )
         text = text[0].upper() + text[1:]
         if self.fits:
@@ -147,17 +185,44 @@ def plan(
     """
     place = pick_device(device)
     kind = pick_dtype(dtype, place)
-    target_weights, target_cache = _size(target, context, kind, cache_dir)
-    draft_weights, draft_cache = _size(draft, context, kind, cache_dir) if draft else (0, 0)
-    if own_draft:
-        draft_cache = target_cache
+    ours = _size(target, context, kind, cache_dir)
+    theirs = _size(draft, context, kind, cache_dir) if draft else (0, 0)
+    return _planned(ours, theirs, place, own_draft, 0)
+
+
+def plan_of(
+    target: Sketch,
+    draft: Sketch | None,
+    *,
+    context: int,
+    dtype: torch.dtype | str | None,
+    device: str,
+    own_draft: bool,
+    freed: int,
+) -> MemoryPlan:
+    """As `plan`, from sketches. freed: bytes that the pair loaded now gives back first."""
+    place = pick_device(device)
+    kind = pick_dtype(dtype, place)
+
+    def size(model: Sketch) -> tuple[int, int]:
+        held = min(context, model.context)
+        return model.weights * kind.itemsize, cache_bytes(model.module.config, held, kind)
+
+    return _planned(size(target), size(draft) if draft else (0, 0), place, own_draft, freed)
+
+
+def _planned(
+    target: tuple[int, int], draft: tuple[int, int], place: torch.device, own_draft: bool, freed: int
+) -> MemoryPlan:
+    """From (bytes of the weights, bytes of the cache) of each."""
     return MemoryPlan(
-        target_weights,
-        draft_weights,
-        target_cache + draft_cache,
+        target[0],
+        draft[0],
+        target[1] + (target[1] if own_draft else draft[1]),
         free_memory(place),
         str(place),
         int(psutil.virtual_memory().available) if place.type == "cuda" else 0,
+        freed,
     )
 
 

@@ -73,6 +73,23 @@ def hub_config(source: str) -> Path:
     return _from_hub(source, ["config.json"])
 
 
+def hub_description(source: str) -> Path:
+    """A folder with everything of the hub's model but its weights: enough to compare it with another."""
+    return _from_hub(source, [pattern for pattern in _WANTED if pattern != "*.safetensors"])
+
+
+def cached_folder(source: str) -> Path | None:
+    """The hub's own local copy of this id as far as it goes, without asking the hub; None without any."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(source, "config.json")
+    except HFValidationError as error:
+        raise BadCheckpoint(f"'{source}' is neither a path on this machine nor a valid hub id.") from error
+    return Path(found).parent if isinstance(found, str) else None
+
+
 def _from_hub(source: str, wanted: list[str] | None = None) -> Path:
     """Files of a hub id, taken from the hub's own local cache when the hub cannot be asked."""
     import huggingface_hub

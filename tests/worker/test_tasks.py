@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from specchat.pair import Pair
@@ -117,4 +118,112 @@ def test_the_reason_is_told_when_the_old_pair_is_back() -> None:
         assert worker._wake.wait_for(lambda: "No such folder" in worker._shared.message, SOON)
     status = worker.status()
     assert status.state == "ready" and "back" in status.message
+    worker.close()
+
+
+def broken(progress: Callable[[str], None]) -> Pair:
+    raise ValueError("No such folder.")
+
+
+def test_an_exchange_tells_when_it_is_over_and_how_it_went(start: Callable[[Pair], Worker]) -> None:
+    worker, new = start(pair_of()), pair_of()
+    assert worker.exchange(lambda progress: new).result(SOON) == ""
+    assert worker.pair is new
+    assert worker.exchange(broken).result(SOON) == "No such folder."
+    assert worker.pair is new, "the one that was chosen last and worked is loaded again"
+
+
+def test_the_reply_in_flight_ends_first_and_the_exchange_can_be_withdrawn_until_then(
+    start: Callable[[Pair], Worker],
+) -> None:
+    old, new = pair_of(), pair_of()
+    worker = start(old)
+    go, began, seen = threading.Event(), threading.Event(), []
+
+    def run(pair: Pair, *_: object) -> object:
+        began.set()
+        go.wait(SOON)
+        seen.append(pair is old and worker.pair is old)
+        return None
+
+    task = worker.submit(Task(run))
+    assert began.wait(SOON)
+    first, second = worker.exchange(broken), worker.exchange(broken)
+    assert first.cancelled(), "a later choice takes the place of an earlier one"
+    assert second.cancel()
+    third = worker.exchange(lambda progress: new)
+    assert not third.running()
+    go.set()
+    assert list(task.events())[-1] == Ended()
+    assert third.result(SOON) == "" and seen == [True] and worker.pair is new
+
+
+def test_a_failed_start_is_not_tried_again_when_another_choice_fails_too() -> None:
+    tries = []
+
+    def start(progress: Callable[[str], None]) -> Pair:
+        tries.append(1)
+        raise ValueError("The first one is not there.")
+
+    worker = Worker(start)
+    assert not worker.wait_ready(SOON)
+    assert worker.exchange(broken).result(SOON) == "No such folder."
+    assert (worker.status().state, worker.status().message, tries) == ("failed", "No such folder.", [1])
+    pair = pair_of()
+    assert worker.exchange(lambda progress: pair).result(SOON) == ""
+    assert done_of(worker.submit(job())).message == cold(job()).message
+    worker.close()
+
+
+def test_when_neither_pair_can_be_had_both_reasons_are_told_and_the_thread_goes_on() -> None:
+    pair, tries = pair_of(), []
+
+    def once(progress: Callable[[str], None]) -> Pair:
+        tries.append(1)
+        if len(tries) > 1:
+            raise ValueError("The disk is gone.")
+        return pair
+
+    worker = Worker(once)
+    assert worker.wait_ready(SOON)
+    assert worker.exchange(broken).result(SOON) == "No such folder."
+    status = worker.status()
+    assert status.state == "failed" and worker.pair is None
+    assert "No such folder." in status.message and "The disk is gone." in status.message
+    assert worker.exchange(lambda progress: pair).result(SOON) == ""
+    worker.close()
+
+
+def test_closing_ends_an_exchange_that_waits() -> None:
+    worker = Worker(lambda progress: pair_of())
+    began = threading.Event()
+
+    def run(pair: Pair, cancelled: Callable[[], bool], put: Callable[[object], None]) -> object:
+        began.set()
+        while not cancelled():
+            threading.Event().wait(0.01)
+        return None
+
+    worker.submit(Task(run))
+    assert began.wait(SOON)
+    waiting = worker.exchange(broken)
+    worker.close()
+    assert waiting.cancelled() and worker.exchange(broken).cancelled()
+
+
+def test_the_old_pair_is_gone_before_the_new_one_is_loaded() -> None:
+    pair = pair_of()
+    target, alive = weakref.ref(pair.target), []
+    worker = Worker(lambda progress: pair_of())
+    assert worker.wait_ready(SOON)
+    assert worker.exchange(lambda progress, kept=[pair]: kept.pop()).result(SOON) == ""
+    del pair
+    done_of(worker.submit(job()))
+
+    def load(progress: Callable[[str], None]) -> Pair:
+        alive.append(target() is not None)
+        return pair_of()
+
+    assert worker.exchange(load).result(SOON) == ""
+    assert alive == [False]
     worker.close()
