@@ -14,12 +14,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TextIO, cast, get_args
 
 from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
 from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
 from specchat.lab.distil.arguments import add_arguments as add_distil_arguments
+from specchat.lab.replay_command import add_arguments as add_replay_arguments
 from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
 
@@ -123,6 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     generate.add_argument(
         "--json", action="store_true", help="print the whole record as JSON instead of text"
     )
+    generate.add_argument(
+        "--record", type=Path, metavar="FILE", help="save the reply for `replay` and the page"
+    )
     add_pair_arguments(generate)
     add_sampling_arguments(generate)
     generate.set_defaults(run=_generate)
@@ -146,6 +151,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_distil_arguments(distil)
     add_pair_arguments(distil)
     distil.set_defaults(run=_distil)
+    replay = commands.add_parser("replay", help="play a saved reply again; export and compare records")
+    add_replay_arguments(replay)
+    replay.set_defaults(run=_replay)
     args = parser.parse_args(argv)
     args.argv = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
@@ -167,27 +175,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _generate(args: argparse.Namespace) -> int:
     from specchat.chat.conversation import Message
-    from specchat.lab.record import record, stats_line
+    from specchat.lab.record import Recorder, record, stats_line
+    from specchat.lab.record_write import write
     from specchat.pair import open_pair
     from specchat.worker import Event, Job, Live, Step, reply
+
+    if args.record and not args.record.absolute().parent.is_dir():
+        raise ValueError(f"--record {args.record}: there is no such folder.")
 
     prompt = sys.stdin.read() if args.prompt in (None, "-") else args.prompt
     settings_of(args, "chain")  # out-of-range values are refused before anything is loaded
     pair = open_pair(options_of(args), progress_on(sys.stderr))
     live = Live(settings_of(args, pair.default_drafter))
-    rounds = []
+    recorder = Recorder()
     stopped = threading.Event()
     gone: list[BrokenPipeError] = []
 
     def put(event: Event) -> None:
-        if isinstance(event, Step):
-            rounds.append(event.round)
-            if not args.json and not gone:
-                try:
-                    print("".join(piece.text for piece in event.pieces), end="", flush=True)
-                except BrokenPipeError as problem:
-                    gone.append(problem)
-                    stopped.set()
+        recorder.see(event)
+        if isinstance(event, Step) and not args.json and not gone:
+            try:
+                print("".join(piece.text for piece in event.pieces), end="", flush=True)
+            except BrokenPipeError as problem:
+                gone.append(problem)
+                stopped.set()
 
     job = Job((Message("user", prompt),), live, args.system, tuple(args.stop))
     before = signal.signal(signal.SIGINT, lambda *_: _stop(stopped))
@@ -195,10 +206,12 @@ def _generate(args: argparse.Namespace) -> int:
         done = reply(pair, job, stopped.is_set, put)
     finally:
         signal.signal(signal.SIGINT, before)
+    if args.record:
+        write(args.record, [recorder.record(pair, job, done)])
     if gone:
         raise gone[0]
     if args.json:
-        json.dump(record(pair, job, done, rounds), sys.stdout, indent=1)
+        json.dump(record(pair, job, done, recorder.rounds), sys.stdout, indent=1)
         print()
     else:
         print(done.tail)
@@ -213,6 +226,12 @@ def _stop(stopped: threading.Event) -> None:
     if stopped.is_set():
         raise KeyboardInterrupt
     stopped.set()
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from specchat.lab import replay_command
+
+    return replay_command.run(args)
 
 
 def _selfcheck(args: argparse.Namespace) -> int:

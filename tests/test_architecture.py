@@ -23,7 +23,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "lab": BELOW_HOUSE | HOUSE,
     "ui": BELOW_HOUSE | HOUSE | {"lab"},
     "cli": BELOW_HOUSE | HOUSE | {"lab"},
-    "__main__": frozenset({"cli"}),
+    "__main__": frozenset({"cli", "lab"}),
     "app": HOUSE | {"cli", "ui", "lab"},
 }
 LONGEST = 300
