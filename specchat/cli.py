@@ -21,6 +21,7 @@ from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
 from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
 from specchat.lab.distil.arguments import add_arguments as add_distil_arguments
+from specchat.lab.tune_arguments import add_arguments as add_tune_arguments
 from specchat.lab.replay_command import add_arguments as add_replay_arguments
 from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
@@ -151,6 +152,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_distil_arguments(distil)
     add_pair_arguments(distil)
     distil.set_defaults(run=_distil)
+    tune = commands.add_parser(
+        "tune", help="find the settings that are fastest here, stage by stage, and say why"
+    )
+    add_pair_arguments(tune)
+    add_sampling_arguments(tune)
+    add_tune_arguments(tune)
+    tune.set_defaults(run=_tune)
     replay = commands.add_parser("replay", help="play a saved reply again; export and compare records")
     add_replay_arguments(replay)
     replay.set_defaults(run=_replay)
@@ -254,6 +262,12 @@ def _distil(args: argparse.Namespace) -> int:
 
     command.run(args, options_of(args), progress_on(sys.stderr), print)
     return 0
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from specchat.lab import tune_command
+
+    return tune_command.run(args, options_of(args), progress_on(sys.stderr), print)
 
 
 def tee(*listeners: Progress) -> Progress:

@@ -14,11 +14,17 @@ def expected_tokens(alpha: float, gamma: int) -> float:
     return expected_accepted(alpha, gamma) + 1
 
 
-def expected_speedup(alpha: float, gamma: int, c: float, v: float = 1.0) -> float:
-    """Speed over plain decoding. c: a draft step over a plain target step; v: a verification over a plain step."""
+def expected_speedup(alpha: float, gamma: int, c: float, v: float = 1.0, offered: float = 1.0) -> float:
+    """Speed over plain decoding. c: a draft step over a plain target step; v: a verification over a plain step.
+
+    offered: the share of rounds that have a proposal at all (n-grams often have none); the others are plain steps.
+    """
     if c < 0 or v <= 0:
         raise ValueError(f"c is {c} and v is {v}; c must be 0 or more and v above 0.")
-    return expected_tokens(alpha, gamma) / (gamma * c + v)
+    if not 0 <= offered <= 1:
+        raise ValueError(f"The share of rounds with a proposal is {offered}; it must be between 0 and 1.")
+    tokens = 1 + offered * expected_accepted(alpha, gamma)
+    return tokens / (offered * (gamma * c + v) + 1 - offered)
 
 
 def alpha_of(mean_accepted: float, gamma: int) -> float:
