@@ -14,6 +14,9 @@ from specchat.ui.session import Reply, Session
 from specchat.ui.sessions import Sessions
 from specchat.worker import Live, Worker
 
+ANSWERING = "Answering"
+"""What the worker says it is doing while it writes a reply; a task of the lab has another word."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -76,7 +79,7 @@ class Desk:
         if session.editing is not None:
             return "editing", "Editing: sending replaces this message and everything after it."
         if now.state == "busy":
-            return "ready", "Ready. Another tab's reply is being written; yours would wait its turn."
+            return "ready", _meanwhile(now.message)
         if session.turns and session.turns[-1].reply.finished is not None:
             return "ready", _afterwards(session.turns[-1].reply)
         return "ready", "Ready"
@@ -86,6 +89,9 @@ class Desk:
         if now.state == "loading":
             return "loading", f"Loading: {now.message.rstrip('.')}. Your message is next."
         if reply.ahead:
+            if now.message != ANSWERING:
+                lab = f"the lab ({now.message.lower()})"
+                return "queued", f"Waiting for {lab}: your message is answered when it ends, or is stopped."
             others = "1 reply is" if reply.ahead == 1 else f"{reply.ahead} replies are"
             return "queued", f"Waiting behind another tab: {others} written first."
         if reply.reading is None:
@@ -93,6 +99,13 @@ class Desk:
         if not reply.rounds:
             return "reading", f"Reading the prompt: {reply.reading.prompt_tokens} tokens"
         return "writing", "Writing"
+
+
+def _meanwhile(doing: str) -> str:
+    """Somebody else has the models: a reply, or a measurement by its own word."""
+    if doing == ANSWERING:
+        return "Ready. Another tab's reply is being written; yours would wait its turn."
+    return f"Ready. The lab has the models ({doing.lower()}); a message would wait its turn."
 
 
 def _afterwards(reply: Reply) -> str:
