@@ -11,6 +11,9 @@ from specchat.lab.doctor_evidence import LEAST_GAIN, Evidence, Rates, settled, v
 WORTH_CHANGING = 0.10
 """Where speculation gains and no cause costs this much, nothing is wrong."""
 
+SEVERE = 0.25
+"""Share of the time from which on a cause is severe."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
@@ -51,7 +54,7 @@ class Finding:
         """In a word."""
         if self.cause in ("healthy", "even"):
             return "fine"
-        return "severe" if self.cost >= 0.25 else "clear" if self.cost >= WORTH_CHANGING else "slight"
+        return "severe" if self.cost >= SEVERE else "clear" if self.cost >= WORTH_CHANGING else "slight"
 
 
 @dataclass(frozen=True, slots=True)

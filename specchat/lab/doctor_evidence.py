@@ -23,7 +23,7 @@ WARM = 3
 FEW = 6.0
 """A place judged this often counts half; the rest is the acceptance over all places."""
 
-LEAST_GAIN = 1.03
+LEAST_GAIN = 1.05
 """A speed-up below this is none: measurements of a minute differ by as much."""
 
 
@@ -162,17 +162,24 @@ class Rates:
 
 
 def verify_table(evidence: Evidence) -> dict[int, float]:
-    """Seconds by rows: the side-by-side measurement as a shape, its height from the plain rounds themselves."""
+    """Seconds by rows: the shape as measured side by side, its height from the rounds themselves.
+
+    Plain rounds say what one row costs in a reply, speculative ones what a whole block does; between the two the
+    side-by-side measurement is corrected in proportion.
+    """
     plain = [event.verify_s for event in settled(evidence.plain)]
     wide = [e.verify_s for e in settled(evidence.speculative) if e.drafted == e.gamma == evidence.gamma]
-    table = dict(evidence.verify_s)
-    one = statistics.median(plain) if plain else table.get(1, 0.0)
-    if table.get(1):
-        table = {rows: spent * one / table[1] for rows, spent in table.items()}
-    table[1] = one
-    if wide:
-        table[evidence.gamma + 1] = statistics.median(wide)
-    return table
+    table, rows = dict(evidence.verify_s), evidence.gamma + 1
+    low = statistics.median(plain) if plain else table.get(1, 0.0)
+    high = statistics.median(wide) if wide else low * table.get(rows, 1.0) / table.get(1, 1.0)
+    if not table.get(1) or not table.get(rows):
+        return {1: low, rows: high}
+    below, above = low / table[1], high / table[rows]
+
+    def correction(width: int) -> float:
+        return below + (above - below) * min(1.0, (width - 1) / max(1, rows - 1))
+
+    return {width: spent * correction(width) for width, spent in table.items()}
 
 
 def settled(rounds: Rounds) -> Rounds:
@@ -187,4 +194,6 @@ def warm_up_s(rounds: Rounds) -> float:
         return 0.0
     usual = statistics.median(later)
     first = [event.seconds for event in rounds[:WARM]]
-    return sum(s - usual for s in first if s > usual) if max(first) > 2 * usual else 0.0
+    # Slower than any later round, or it is only the unrest of the machine.
+    warming = max(first) > max(2 * usual, *later)
+    return sum(s - usual for s in first if s > usual) if warming else 0.0
