@@ -202,9 +202,8 @@ def parting(a: Record, b: Record) -> Parting:
     at = next((i for i, (c, d) in enumerate(zip(x, y, strict=False)) if c != d), min(len(x), len(y)))
     token, round_ = _token_at(a, at)
     ended = "" if at < min(len(x), len(y)) else " There one of them ends and the other goes on."
-    sentence = (
-        f"The texts are the same for {at} characters and part at token {token}, round {round_} of A.{ended}"
-    )
+    alike = f"are the same for {at} characters and part" if at else "part at once,"
+    sentence = f"The texts {alike} at token {token}, round {round_} of A.{ended}"
     return Parting(
         False,
         sentence,

@@ -62,7 +62,8 @@ def facts(record: Record) -> str:
     if pair.draft:
         names += f" with draft <b>{escape(short(pair.draft))}</b>"
     where = " · ".join(filter(None, [pair.precision, pair.device, *_machine(record), head.written]))
-    said = " · ".join(f"{name} {value}" for name, value in compare.settings(record).items())
+    now = compare.settings(record)
+    said = " · ".join(f"{name} {value}" for name, value in now.items() if value != DASH)
     changed = f" Changed {len(record.changes)} times on the way." if record.changes else ""
     return (
         f'<p class="sc-records-facts">{names}<br><span>{escape(short(where, 1000))}</span><br>'

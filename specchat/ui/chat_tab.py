@@ -10,25 +10,18 @@ from gradio.components import Component
 
 from specchat.chat.conversation import is_blank, well_formed
 from specchat.ui import live
+from specchat.ui.chat_save import ChatSave, note_pair
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.lens import LEGEND
 from specchat.ui.live import LiveView
 from specchat.ui.session import Session, Turn
 from specchat.ui.stream import batches
-from specchat.ui.transcript import EXAMPLES, empty, settled
+from specchat.ui.transcript import EXAMPLES, PRESSED, empty, settled
 from specchat.worker import Job
 
 log = logging.getLogger(__name__)
 
 Updates = dict[Component, object]
-
-PRESSED = """
-element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-act]');
-  if (button) trigger('select', {act: button.dataset.act, n: Number(button.dataset.n)});
-});
-"""
-"""Reports which button of the transcript was pressed: a name and a number, never text."""
 
 
 class ChatTab:
@@ -75,6 +68,7 @@ class ChatTab:
             self.edit = gr.Button("Edit", size="sm", interactive=False, elem_id="sc-edit-last", min_width=60)
             self.undo = gr.Button("Undo", size="sm", interactive=False, elem_id="sc-undo", min_width=60)
             self.new = gr.Button("New chat", size="sm", interactive=False, elem_id="sc-new", min_width=80)
+            self.save = ChatSave(self.desk)
             self.lens = gr.Checkbox(label="Token lens", elem_id="sc-lens", container=False, min_width=100)
             self.rejected = gr.Checkbox(
                 label="Rejected proposals", elem_id="sc-rejected", container=False, visible=False, min_width=140,
@@ -92,13 +86,14 @@ class ChatTab:
         self.edit.click(self.edit_last, inputs=[self.box], **at_once)
         self.undo.click(self.take_back, inputs=[self.box], **at_once)
         self.new.click(self.clear, **at_once)
+        self.save.wire(self.status)
         gr.on(
             [self.lens.change, self.rejected.change], self.look, inputs=[self.lens, self.rejected], **at_once
         )
 
     def _outputs(self) -> list[Component]:
         return [self.log, self.live, self.panel, self.status, self.box, self.retry, self.edit, self.undo, self.new,
-                self.rejected, self.legend]  # fmt: skip
+                self.rejected, self.legend, *self.save.buttons]  # fmt: skip
 
     @property
     def _parts(self) -> dict[live.Part, Component]:
@@ -156,12 +151,14 @@ class ChatTab:
         """Submits the conversation and follows its reply to the end. The session was claimed; it is released here."""
         job = Job(tuple(session.messages()), session.live, session.system, self.desk.options.stop_strings)
         try:
+            turn.reply.job = job
             handle = session.handle = self.desk.worker.submit(job)
             yield self._opening(session, clear)
             view = LiveView(self.desk, session, turn.reply)
             for batch in batches(handle):
                 for event in batch:
                     turn.reply.take(event)
+                note_pair(self.desk, turn.reply)
                 if not turn.reply.done:
                     seen = view.look(bool(batch))
                     yield {self._parts[name]: value for name, value in seen.items()} or self._nothing
@@ -184,6 +181,7 @@ class ChatTab:
             self.status: self.desk.status(session),
             self.box: gr.update(value="", **box) if clear else gr.update(**box),
             **{button: gr.update(interactive=False) for button in (self.retry, self.undo, self.new)},
+            **self.save.busy(),
             self.edit: gr.update(interactive=False, value="Edit"),
         }
 
@@ -204,6 +202,7 @@ class ChatTab:
             self.status: self.desk.status(session),
             **{button: gr.update(interactive=some and not editing) for button in (self.retry, self.undo)},
             self.new: gr.update(interactive=some),
+            **self.save.settled(session),
             self.edit: gr.update(interactive=some, value="Keep as it was" if editing else "Edit"),
         }
 

@@ -81,6 +81,14 @@ def reply(answer: Reply, lens: bool, spell: Spell | None) -> str:
     return f"{OPENING}{body}{_notice(answer)}{stats_line(answer)}</div>"
 
 
+PRESSED = """
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-act]');
+  if (button) trigger('select', {act: button.dataset.act, n: Number(button.dataset.n)});
+});
+"""
+"""Reports which button of the transcript was pressed: a name and a number, never text."""
+
 OPENING = '<div class="sc-bot" data-testid="bot"><h3 class="sc-sr">Reply</h3>'
 """How a reply begins, finished or not."""
 
@@ -104,8 +112,11 @@ def _notes(notes: Sequence[str]) -> str:
     return "".join(f'<p class="sc-note">{escape(note)}</p>' for note in notes)
 
 
-def stats_line(answer: Reply) -> str:
-    """tokens · seconds · tok/s · first token · tokens/round · acceptance · prompt · how it ended."""
+def stats_line(answer: Reply, ended: str = "") -> str:
+    """tokens · seconds · tok/s · first token · tokens/round · acceptance · prompt · how it ended.
+
+    ended: in other words than the reply's own reason.
+    """
     finished, stats = answer.finished, answer.meter.stats
     if finished is None or (finished.reason == "error" and not stats.rounds):
         return ""
@@ -129,7 +140,7 @@ def stats_line(answer: Reply) -> str:
     if stats.prefill is not None:
         read = f"prompt {stats.prefill.read} read, {stats.prefill.reused} reused"
         parts.append((read, "Prompt tokens newly read, and those found in the cache."))
-    parts.append((REASONS[finished.reason], "How the reply ended."))
+    parts.append((ended or REASONS[finished.reason], "How the reply ended."))
     last = len(parts) - 1
     cells = " ".join(
         f'<span title="{tip}">{escape(text)}{" ·" if n < last else ""}</span>'

@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from types import SimpleNamespace
 
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
@@ -73,10 +75,14 @@ class FakePair:
     plain_step_source: str = "measured at start (8 steps on a short text)"
     drafters: tuple[str, ...] = ("chain", "model", "ngram")
     round_s: float = 0.05
+    target: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(device="cpu", vocab=600))
     seen: list[Job] = field(default_factory=list)
     used: list[Settings] = field(default_factory=list)
     """The settings that each round read."""
     acceptance: float = 0.75
+    capacity: int = 8192
+    number: int = field(default_factory=count(1).__next__)
+    facts: None = None
 
     def __post_init__(self) -> None:
         spelled = sorted({word for text in SCRIPTS.values() for word in words(text)})
@@ -141,7 +147,7 @@ class _Reply:
             if self.explode and index == 6:
                 raise RuntimeError("The target returned logits that are not numbers.")
             event, pieces = self.round(index, at, settings)
-            put(Step(event, pieces))
+            put(Step(event, pieces, settings))
             shown += [piece.text for piece in pieces]
             at, index = at + len(pieces), index + 1
         ended: Reason = reason  # type: ignore[assignment]
