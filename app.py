@@ -41,9 +41,9 @@ def main() -> int:
 
     worker = Worker(load)
     try:
-        from specchat.ui import build
+        from specchat.ui import Options, build
 
-        page = build(worker, settings)
+        page = build(worker, settings, Options(pair=options))
         say(f"SpecChat is at {page.start(args.host, args.port, args.open)} (Ctrl-C ends it)")
         served.set()
         page.wait()

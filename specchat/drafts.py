@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
 from specchat.decode.head_drafter import HeadDrafter
-from specchat.model.catalog import BUILTIN
+from specchat.model.catalog import BUILTIN, BUILTIN_HEAD
 from specchat.model.compact import CompactDecoder, supports_module
 from specchat.model.errors import UnsupportedModel
 from specchat.model.head import StateHead
@@ -19,9 +19,6 @@ Model = Runner | CompactDecoder
 Draft = Model | StateHead
 
 SHALLOW_LAYERS = 2
-
-BUILTIN_HEAD = Path(__file__).parents[1] / "assets" / "draft-smollm2-135m.safetensors"
-"""The draft trained for the built-in target."""
 
 
 def default_draft(target: str) -> str:

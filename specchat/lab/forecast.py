@@ -13,19 +13,22 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from specchat.drafts import default_draft, is_head
-from specchat.model.catalog import OWN_DRAFTS, Finding, PairOptions
+from specchat.model.catalog import OWN_DRAFTS, PAIRS, Finding, PairOptions, billions
 from specchat.model.checkpoint import read_json
 from specchat.model.compact import supports
 from specchat.model.errors import ModelError, sentence
 from specchat.model.head_file import check_head
-from specchat.model.loading import pick_device
+from specchat.model.loading import pick_device, pick_dtype
+from specchat.model.memory import free_memory, gigabytes
 from specchat.model.pairing import compare, plan_of
 from specchat.model.sketch import NotHere, Sketch, sketch
+from specchat.model.sources import kind_of
 from specchat.pair import DEFAULT_CONTEXT, load_dtype
 
 
@@ -41,9 +44,12 @@ def forecast(options: PairOptions, freed: int = 0, ask_hub: bool = False) -> lis
     if second is not None:
         more, draft = _model("Draft", second, options, ask_hub)
         found += more
-    found += _device(options)
-    if target is None:
+    placed = _device(options)
+    found += placed
+    if any(one.verdict == "no" for one in placed):
         return found
+    if target is None or (second is not None and draft is None):
+        return found + _from_catalogue(options, second, freed)
     if second is None:
         found += _own(choice, target)
     elif draft is not None:
@@ -55,9 +61,7 @@ def forecast(options: PairOptions, freed: int = 0, ask_hub: bool = False) -> lis
             )
         )
     found += [*_context(options, target), *_precision(options, target)]
-    if second is None or draft is not None:
-        found += _memory(options, target, draft, choice == "self", freed)
-    return found
+    return found + _memory(options, target, draft, choice == "self", freed)
 
 
 def _model(topic: str, source: str, options: PairOptions, ask: bool) -> tuple[list[Finding], Sketch | None]:
@@ -65,7 +69,10 @@ def _model(topic: str, source: str, options: PairOptions, ask: bool) -> tuple[li
     try:
         model = sketch(source, options.cache_dir, ask)
     except NotHere as absent:
-        return [Finding(topic, "open", str(absent))], None
+        known = billions(source)
+        # Weights are published in 16 bits, nearly always.
+        about = f" About {gigabytes(2e9 * known)} to fetch." if known and kind_of(source) == "hub" else ""
+        return [Finding(topic, "open", f"{absent}{about}")], None
     except (ModelError, OSError) as problem:
         return [Finding(topic, "no", sentence(problem))], None
     kind = getattr(model.module.config, "model_type", "?")
@@ -77,6 +84,23 @@ def _model(topic: str, source: str, options: PairOptions, ask: bool) -> tuple[li
         Finding(topic, "yes", text),
         *([Finding(topic, "open", model.still)] if model.still else []),
     ], model
+
+
+def _from_catalogue(options: PairOptions, second: str | None, freed: int) -> list[Finding]:
+    """What the catalogue knows of models that are not on this machine."""
+    found = []
+    if any((pair.target, pair.draft) == (options.target, second) for pair in PAIRS):
+        text = "The catalogue lists these two as sharing a vocabulary; loading compares them."
+        found.append(Finding("Vocabulary", "open", text))
+    sizes = [billions(source) for source in (options.target, second) if source is not None]
+    place = pick_device(options.device)
+    itemsize = pick_dtype(load_dtype(options), place).itemsize
+    if sizes and None not in sizes:
+        need, free = sum(size or 0 for size in sizes) * itemsize * 1e9, free_memory(place) + freed
+        room = free + (psutil.virtual_memory().available if place.type == "cuda" else 0)
+        text = f"The weights take about {gigabytes(need)} here, caches aside; {gigabytes(free)} are free or will be."
+        found.append(Finding("Memory", "open" if need <= room else "no", text))
+    return found
 
 
 def words(count: float) -> str:
@@ -181,13 +205,10 @@ def _precision(options: PairOptions, target: Sketch) -> list[Finding]:
 def _memory(
     options: PairOptions, target: Sketch, draft: Sketch | None, own: bool, freed: int
 ) -> list[Finding]:
-    try:
-        planned = plan_of(
-            target, draft, context=options.context or DEFAULT_CONTEXT, dtype=load_dtype(options),
-            device=options.device, own_draft=own, freed=freed,
-        )  # fmt: skip
-    except ModelError:
-        return []  # the device's line says it
+    planned = plan_of(
+        target, draft, context=options.context or DEFAULT_CONTEXT, dtype=load_dtype(options),
+        device=options.device, own_draft=own, freed=freed,
+    )  # fmt: skip
     return [Finding("Memory", "yes" if planned.fits else "no", planned.sentence)]
 
 

@@ -8,12 +8,18 @@ is decided by `pairing` from the files themselves, for these as for any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from specchat.model.linear import Precision
 
 BUILTIN = "builtin"
+
+HUB = "huggingface.co"
+
+BUILTIN_HEAD = Path(__file__).parents[2] / "assets" / "draft-smollm2-135m.safetensors"
+"""The draft trained for the built-in target."""
 
 OWN_DRAFTS = ("shallow", "self", "ngram", "none")
 """Drafts that need no second model: the target's first layers, the target itself, its own text, nothing."""
@@ -96,6 +102,14 @@ PAIRS: tuple[Pair, ...] = (
 def find(key: str) -> Pair | None:
     """The pair of that key, or None."""
     return next((pair for pair in PAIRS if pair.key == key), None)
+
+
+def billions(source: str) -> float | None:
+    """Weights of a model that is in the catalogue, in billions; None for any other."""
+    sizes = {pair.target: pair.target_size for pair in PAIRS} | {
+        pair.draft: pair.draft_size for pair in PAIRS[1:]
+    }
+    return sizes.get(source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,8 @@ def _size(source: str, context: int, dtype: torch.dtype, cache_dir: Path | str |
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         held = min(context, context_of(config))
         return count_weights(config) * dtype.itemsize, cache_bytes(config, held, dtype)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # a configuration that is nonsense fails anywhere in the library
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise BadCheckpoint(
-            f"The configuration of {source} describes no model that can be built ({error})."
+            f"The configuration of {source} describes no model that can be built ({reason})."
         ) from error

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from specchat.model.builtin import NAME, SMOLLM2, builtin_folder
+from specchat.model.catalog import HUB
 from specchat.model.checkpoint import Checkpoint, check_class, inspect_folder, read_json
 from specchat.model.errors import BadCheckpoint, FetchFailed
 from specchat.model.gguf_convert import gguf_folder
@@ -108,14 +109,14 @@ def _of_gguf(source: str, path: Path) -> Sketch:
 def _of_hub(source: str, ask: bool) -> Sketch:
     folder = hub_description(source) if ask else cached_folder(source)
     if folder is None:
-        raise NotHere(f"{source} is not on this machine: loading asks the hub (huggingface.co) for it.")
+        raise NotHere(f"{source} is not on this machine: loading asks the hub ({HUB}) for it.")
     try:
         return _of_folder(source, folder)
     except BadCheckpoint:
         # Only described so far, not fetched: what the description says can be said.
         config = read_json(folder / "config.json")
         check_class(folder, config)
-        still = f"The weights of {source} are not on this machine: loading fetches them from the hub (huggingface.co)."
+        still = f"The weights of {source} are not on this machine: loading fetches them from the hub ({HUB})."
         return _sketch(
             source, Checkpoint(folder, config, (), 0), lambda: read_tokenizer(folder), None, still=still
         )

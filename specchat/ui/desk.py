@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
 
 from specchat.chat.stream import text_of
 from specchat.decode.engine import Settings
+from specchat.model.catalog import PairOptions
 from specchat.ui.meter import Meter
 from specchat.ui.panels import Yardstick, live_panel, seconds
 from specchat.ui.session import Reply, Session
@@ -25,6 +26,8 @@ class Options:
     title: str = "SpecChat"
     system: str = ""
     stop_strings: tuple[str, ...] = ()
+    pair: PairOptions = field(default_factory=PairOptions)
+    """What the worker was started with: the choice that the Models tab begins with."""
 
 
 class Desk:
@@ -35,10 +38,14 @@ class Desk:
         self.settings = settings
         self.options = options
         self.sessions = Sessions(lambda: Session(Live(settings), system=options.system))
-        self.spell = lru_cache(maxsize=8192)(self._spell)
+        self._spelled = lru_cache(maxsize=8192)(self._spell)
 
-    def _spell(self, token: int) -> str:
-        """One id's text, for proposals that were never shown."""
+    def spell(self, token: int) -> str:
+        """One id's text in the vocabulary of the loaded pair, for proposals that were never shown."""
+        pair = self.worker.pair
+        return self._spelled(pair.number, token) if pair is not None else ""
+
+    def _spell(self, number: int, token: int) -> str:
         pair = self.worker.pair
         return text_of(pair.tokenizer, [token]) if pair is not None else ""
 

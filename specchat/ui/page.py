@@ -135,8 +135,8 @@ def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, co
     def news(session: Session) -> Updates:
         updates = chat.idle(session)
         pair = desk.worker.pair
-        if pair is not None and session.knows_pair != id(pair):
-            session.knows_pair = id(pair)
+        if pair is not None and session.knows_pair != pair.number:
+            session.knows_pair = pair.number
             updates[header] = _header(desk.options.title, desk.pair_line())
             updates |= chat.loaded(session) | _drafters(session, pair.drafters, controls)
         return updates
@@ -157,16 +157,23 @@ def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, co
 
 
 def _drafters(session: Session, names: tuple[str, ...], controls: Controls) -> Updates:
-    """The choice of drafters this pair has; one it does not have becomes its first. Without any, speculation is off."""
+    """The choice of drafters this pair has; one it does not have becomes its first. Without any, speculation is off,
+    until a pair comes that has some."""
     now = session.live.get()
     if not names:
+        session.muted = session.muted or now.gamma
         session.live.set(replace(now, gamma=0))
         off = gr.update(value=False, interactive=False)
         return {
             controls.on: off,
             controls.drafter: gr.update(choices=[("none for this target", "")], value=""),
         }
-    if now.drafter not in names:
-        session.live.set(replace(now, drafter=names[0]))
-    choices, chosen = sidebar.drafter_choices(names), session.live.get().drafter
-    return {controls.drafter: gr.update(choices=choices, value=chosen, interactive=len(names) > 1)}
+    chosen = now.drafter if now.drafter in names else names[0]
+    session.live.set(replace(now, drafter=chosen, gamma=session.muted or now.gamma))
+    on = gr.update(interactive=True, value=True) if session.muted else gr.update(interactive=True)
+    session.muted = 0
+    choices = sidebar.drafter_choices(names)
+    return {
+        controls.on: on,
+        controls.drafter: gr.update(choices=choices, value=chosen, interactive=len(names) > 1),
+    }

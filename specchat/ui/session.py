@@ -109,6 +109,8 @@ class Session:
     shown: tuple[str, str] = ("", "")
     """Status line and panel as last sent while idle: they are only sent again when they changed."""
     knows_pair: int = 0
+    muted: int = 0
+    """The γ that a pair without drafters put out of force."""
     busy: bool = False
     """A reply is on its way."""
     lock: threading.Lock = field(default_factory=threading.Lock)
