@@ -167,7 +167,7 @@ class ModelDrafter:
         forwards = 0
         if n > 0 and len(feed) > 2:
             # Other drafters served the last rounds: what was missed needs no logits.
-            self.model.read(feed[:-1])
+            read_prompt(self.model, self.committed, lambda: True)
             feed, forwards = feed[-1:], 1
         while len(ids) < n:
             # Onto the target's device, where the generator draws and the verdict falls.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specchat.decode.drafters import Drafter, Forward, Proposal, read_prompt, reuse
 from specchat.decode.events import Finished, Origin, Prefill, Reason, Rejected, Round, Token
+from specchat.decode.pilot import Pilot
 from specchat.decode.request import Request
 from specchat.decode.sampling import Sampling, probs, verify
 from specchat.decode.settings import MAX_GAMMA as MAX_GAMMA
@@ -30,6 +31,8 @@ class Engine:
         self.target = target
         self.drafters = dict(drafters)
         self.eos_ids = eos_ids
+        self.pilots: dict[str, Pilot] = {}
+        """By the drafter's name: what chooses γ by measurements. It outlives a request."""
 
     def generate(
         self,
@@ -82,10 +85,12 @@ class Engine:
         t0 = time.perf_counter()
         changed = self._apply(request, settings)
         committed, sampling = request.committed, settings.sampling
-        gamma = self._clip(settings, request)
+        pilot = self._pilot(settings, request)
+        wished, choice = pilot.choose(settings) if pilot else (settings.gamma, "")
+        gamma = self._clip(wished, settings, request)
 
         t1 = time.perf_counter()
-        draft = self._propose(request, gamma)
+        draft = self._propose(request, gamma, wished)
         t2 = time.perf_counter()
         logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
         t3 = time.perf_counter()
@@ -143,7 +148,10 @@ class Engine:
             settings_changed=changed,
             prefill=prefill,
             discarded=tuple(draft.ids[accepted + 1 :]) if turned_down else (),
+            choice=choice,
         )
+        if pilot:
+            pilot.learn(event)
         return event, reason
 
     # -- the parts of a round -------------------------------------------------------------------
@@ -162,18 +170,27 @@ class Engine:
             return None
         return self.drafters.get(settings.drafter)
 
-    def _clip(self, settings: Settings, request: Request) -> int:
+    def _pilot(self, settings: Settings, request: Request) -> Pilot | None:
+        """Who chooses γ: nobody when it is fixed, or when there is nothing to choose."""
+        if not (settings.adaptive or settings.guard) or not self.target.can_rollback:
+            return None
+        if self._wanted(request, settings) is None:
+            return None
+        return self.pilots.setdefault(settings.drafter, Pilot())
+
+    def _clip(self, gamma: int, settings: Settings, request: Request) -> int:
         """γ, less what the budget and the context leave room for: the target always adds one id itself."""
         if not self.target.can_rollback:
             return 0
         left = min(
             settings.max_new_tokens - request.emitted, self.target.capacity - len(request.committed) + 1
         )
-        return max(0, min(settings.gamma, left - 1))
+        return max(0, min(gamma, left - 1))
 
-    def _propose(self, request: Request, gamma: int) -> Proposal:
+    def _propose(self, request: Request, gamma: int, wished: int) -> Proposal:
         wanted = self._wanted(request, request.settings)
-        if wanted is not request.drafter:
+        # One that rests is told what is committed, if it was in use; it reads it when it is asked again.
+        if wanted is not request.drafter and (wished or request.drafter is not None):
             # Chosen just now: it reads what it missed, and that is time of drafting.
             request.drafter = wanted
             self._start_drafter(request)
@@ -216,8 +233,10 @@ class Engine:
         began = time.perf_counter()
         reused = reuse(self.target, request.committed)
         read = read_prompt(self.target, request.committed, request.go_on)
-        request.drafter = self._wanted(request, request.settings)
-        self._start_drafter(request)
+        pilot = self._pilot(request.settings, request)
+        if not (pilot and pilot.rests(request.settings)):
+            request.drafter = self._wanted(request, request.settings)
+            self._start_drafter(request)
         request.prefill = Prefill(reused, read, time.perf_counter() - began)
         if not self.target.can_rollback and request.settings.gamma:
             request.notices.append(

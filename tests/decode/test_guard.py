@@ -1,0 +1,119 @@
+"""The guard in planted worlds: a losing draft costs next to nothing, a winning one is left alone."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from specchat.decode.guard import LONGEST_REST, Guard
+from specchat.decode.pilot import Pilot
+from specchat.decode.settings import Settings
+from tests.decode.planted import Run, World, steer
+
+GUARDED = Settings(4, guard=True)
+SEEDS = range(6)
+LOSING = {
+    "by 13 %": World([0.4], draft=0.0025, row=0.001),
+    "by a third": World([0.3], draft=0.003, row=0.0015),
+    "by half": World([0.2], draft=0.006),
+    "ruinously": World([0.1], draft=0.016),
+    "and must catch up": World([0.2], draft=0.006, catch_up=0.0002),
+}
+WINNING = {"1.5 times": World([0.6], draft=0.0015, row=0.001), "2.4 times": World([0.8])}
+
+
+def rests(run: Run) -> int:
+    """How often speculation was sent to rest."""
+    resting = ["resting" in why for why in run.why]
+    return sum(now and not before for before, now in zip([False, *resting], resting, strict=False))
+
+
+def runs(world: World, replies: int, settings: Settings = GUARDED) -> list[Run]:
+    return [steer([replace(world)] * replies, settings, seed) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("how", list(LOSING))
+def test_what_loses_costs_at_most_3_percent_against_plain_probes_included(how: str) -> None:
+    world = LOSING[how]
+    assert world.speed(4) < 0.9 * world.speed(0)
+    one, several = runs(world, 1), runs(world, 4)
+    assert statistics.mean(run.speed for run in one) > 0.97 * world.speed(0), (
+        "in the first reply of 512 tokens"
+    )
+    assert all(run.speed > 0.97 * world.speed(0) for run in several), "over four replies"
+    assert all(rests(run) >= 1 for run in one)
+
+
+@pytest.mark.parametrize("how", list(WINNING))
+def test_what_wins_is_left_alone(how: str) -> None:
+    world = WINNING[how]
+    for run in runs(world, 4):
+        assert rests(run) == 0, f"it was sent to rest: {next(why for why in run.why if 'resting' in why)}"
+        assert run.speed > 0.98 * world.speed(4), "comparing cost too much"
+
+
+def test_rests_grow_as_long_as_it_goes_on_losing() -> None:
+    pilot = Pilot()
+    lengths: list[int] = []
+    before = "on"
+
+    def see(event: object) -> None:
+        nonlocal before
+        if pilot.guard.state == "rest" != before:
+            lengths.append(pilot.guard.left)
+        before = pilot.guard.state
+
+    steer([replace(LOSING["by a third"])] * 12, GUARDED, 1, pilot=pilot, see=see)
+    assert len(lengths) > 3 and lengths[-1] >= LONGEST_REST > lengths[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_text_that_turns_is_noticed_both_ways(seed: int) -> None:
+    good, bad = WINNING["2.4 times"], LOSING["by a third"]
+    worse = steer([good] * 2 + [bad] * 2, GUARDED, seed)
+    assert worse.speed > 0.95 * 4 / (2 / good.speed(4) + 2 / bad.speed(0))
+    better = steer([bad] + [good] * 6, GUARDED, seed)
+    assert statistics.mean(better.gammas[-100:]) > 3.5, "it still rests though it would win"
+
+
+def test_a_machine_that_becomes_slower_is_not_blamed_on_speculation() -> None:
+    """Everything takes four times as long from one round to the next: a plain step too, so it is measured again."""
+    fast = World([0.7], draft=0.001, row=0.0005, jitter=0.02)
+    slow = World([0.7], draft=0.004, step=0.06, row=0.002, jitter=0.02)
+    for seed in SEEDS:
+        assert rests(steer([fast, slow, fast, slow], GUARDED, seed, tokens=300)) == 0
+
+
+def test_it_works_with_adaptive_gamma_too() -> None:
+    both = Settings(16, guard=True, adaptive=True)
+    for world in (*WINNING.values(), LOSING["ruinously"], LOSING["by 13 %"]):
+        speed = statistics.mean(run.speed for run in runs(world, 4, both))
+        assert speed > 0.97 * world.best(16)
+
+
+def test_the_reason_says_what_was_lost_and_when_it_is_tried_again() -> None:
+    run = steer([LOSING["by a third"]], GUARDED, 2)
+    resting = [why for why in run.why if "resting" in why]
+    assert resting[0].startswith("Speculation is resting: it lost ") and "next try in " in resting[0]
+    assert any(why.startswith("trying speculation again") for why in run.why)
+    assert all(run.why)
+
+
+def test_nothing_is_compared_before_a_plain_step_was_measured() -> None:
+    guard, dice, world = Guard(), random.Random(1), LOSING["ruinously"]
+    for index in range(3):
+        assert guard.choose(4)[0] == 0
+        guard.learn(world.round(index, 0, dice))
+    assert guard.choose(4) == (4, "")
+
+
+def test_other_settings_are_tried_at_once() -> None:
+    pilot = Pilot()
+    steer([LOSING["ruinously"]], GUARDED, 1, pilot=pilot)
+    assert pilot.rests(GUARDED)
+    assert not pilot.rests(replace(GUARDED, guard=False))
+    assert not pilot.rests(replace(GUARDED, gamma=2))
+    assert pilot.choose(replace(GUARDED, gamma=2))[0] == 2
