@@ -134,9 +134,8 @@ def take(module: PreTrainedModel, vocab: int, how: Choice, consume: bool) -> Wei
     # The head first: a consumed tied table must still be whole.
     rows = min(vocab, module.lm_head.weight.shape[0])
     head = how.pack(module.lm_head.weight.detach()[:rows], module.lm_head.bias)
-    if not how.shares:
-        # Looked up one row at a time, so its type costs nothing; half as many bytes do matter.
-        table = _half(table)
+    # Looked up one row at a time, so its type costs nothing; half as many bytes do matter.
+    table = _half(table) if how.halves else table.detach()
     layers = tuple(_layer(block, config, merge) for block in body.layers)
     if consume and not how.shares:
         _empty(module.lm_head.weight)
@@ -145,7 +144,7 @@ def take(module: PreTrainedModel, vocab: int, how: Choice, consume: bool) -> Wei
     shared_head = tied and how.shares
     nbytes = sum(layer_bytes(layer) for layer in layers) + (0 if shared_head else head.nbytes)
     return Weights(
-        table=table.detach(),
+        table=table,
         layers=layers,
         norm=norm,
         head=head,

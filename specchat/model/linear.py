@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast
 
 import torch
@@ -150,6 +150,8 @@ class Choice:
     dtype: torch.dtype
     """Type of activations and of the cache."""
     note: str = ""
+    halves: bool = False
+    """The embedding is kept in half precision too."""
 
 
 def choose(precision: Precision, device: torch.device, dtype: torch.dtype = torch.float32) -> Choice:
@@ -157,14 +159,14 @@ def choose(precision: Precision, device: torch.device, dtype: torch.dtype = torc
     if device.type != "cpu":
         return _on_accelerator(precision, dtype)
     if precision == "float32":
-        return _PLAIN_FLOAT32
+        return _ONEDNN_FLOAT32 if has_onednn() else _PLAIN_FLOAT32
     if precision == "bfloat16":
         return _float16(
             "bfloat16 on a CPU rounds every result to 8 bits, or is slow; float16 weights are used instead."
         )
     if precision == "int8":
         if has_fbgemm():
-            return Choice("int8 weights, FBGEMM", Int8, False, torch.float32)
+            return Choice("int8 weights, FBGEMM", Int8, False, torch.float32, halves=True)
         return _float16("int8 needs FBGEMM (an x86 CPU with AVX2), which this build of PyTorch lacks here.")
     return _float16("")
 
@@ -181,17 +183,16 @@ def _on_accelerator(precision: Precision, dtype: torch.dtype) -> Choice:
 
 def _float16(note: str) -> Choice:
     if has_fbgemm():
-        return Choice("float16 weights, FBGEMM", HalfWeights, False, torch.float32, note)
+        return Choice("float16 weights, FBGEMM", HalfWeights, False, torch.float32, note, halves=True)
     missing = "float16 weights need FBGEMM (an x86 CPU with AVX2), which this build of PyTorch lacks here"
     if has_onednn():
-        return Choice(
-            "float32, oneDNN", OneDnn, False, torch.float32, note or f"{missing}; oneDNN float32 is used."
-        )
+        return replace(_ONEDNN_FLOAT32, note=note or f"{missing}; oneDNN float32 is used.")
     note = note or f"{missing}; plain float32 is used."
     return Choice(_PLAIN_FLOAT32.name, Plain, True, torch.float32, note)
 
 
 _PLAIN_FLOAT32 = Choice("float32", Plain, True, torch.float32)
+_ONEDNN_FLOAT32 = Choice("float32, oneDNN", OneDnn, False, torch.float32)
 
 
 def _check_range(weight: Tensor, most: float) -> None:

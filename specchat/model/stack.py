@@ -63,14 +63,13 @@ class Stack:
         n, both = qkv.shape[0], w.heads + w.kv_heads
         qk = qkv[:, :both]
         if layer.qk_norm is not None:
-            qk = F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm
+            qk.copy_(F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm)
         if layer.rotary:
-            qk = rotate(qk, turns)
+            rotate_(qk, turns)
         end = start + n
-        cache[0, :, start:end] = qk[:, w.heads :].transpose(0, 1)
-        cache[1, :, start:end] = qkv[:, both:].transpose(0, 1)
+        cache[:, :, start:end] = qkv[:, w.heads :].view(n, 2, w.kv_heads, w.head_dim).permute(1, 2, 0, 3)
         group = w.heads // w.kv_heads
-        q = qk[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
+        q = qkv[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
         q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
         keys, values = cache[:, None, :, first:end]
         seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
@@ -97,15 +96,19 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def turns_of(weights: Weights, capacity: int) -> Tensor:
-    """Rotations of every position as complex numbers [capacity, 1, head_dim / 2] (frequencies in float32, as trained)."""
+    """Cosines and signed sines of every position [capacity, 2, 1, head_dim] (frequencies in float32, as trained)."""
     angles = torch.arange(capacity, device=weights.frequencies.device).float()[:, None] * weights.frequencies
-    return torch.polar(torch.full_like(angles, weights.rotary_scale), angles)[:, None]
+    cos, sin = angles.cos() * weights.rotary_scale, angles.sin() * weights.rotary_scale
+    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)[:, :, None]
 
 
-def rotate(qk: Tensor, turns: Tensor) -> Tensor:
-    """Turns the pairs (i, i + head_dim/2) of each head [n, heads, head_dim] by their position.
+def rotate_(qk: Tensor, turns: Tensor) -> None:
+    """Turns the pairs (i, i + head_dim/2) of each head [n, heads, head_dim] by their position, in place.
 
-    The result holds each pair side by side. Queries and keys are ordered alike, so their products are unchanged.
+    turns [n, 2, 1, head_dim], rows of `turns_of`. In float32, whatever the type.
     """
-    real, imaginary = qk.float().chunk(2, dim=-1)
-    return torch.view_as_real(torch.complex(real, imaginary) * turns).flatten(-2).to(qk.dtype)
+    swapped = qk.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+    if qk.dtype == torch.float32:
+        qk.mul_(turns[:, 0]).addcmul_(swapped, turns[:, 1])
+    else:
+        qk.copy_(torch.addcmul(qk.float() * turns[:, 0], swapped.float(), turns[:, 1]))

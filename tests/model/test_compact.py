@@ -125,7 +125,9 @@ def test_a_position_has_the_same_logits_alone_and_in_a_block(precision, limit):
     assert (block - alone).abs().max() < limit
 
 
-def test_in_float32_the_module_shares_the_weights_and_still_works():
+def test_where_nothing_is_packed_the_module_shares_the_weights_and_still_works(monkeypatch):
+    """As on a GPU, and on a CPU without oneDNN."""
+    monkeypatch.setattr(linear, "has_onednn", lambda: False)
     ids = some_ids(20)
     model = module("qwen2")
     before = reference(model, ids)
@@ -134,6 +136,16 @@ def test_in_float32_the_module_shares_the_weights_and_still_works():
     assert compact.weight_bytes == sum(p.numel() * 4 for p in model.parameters())
     merged = compact.weights.layers[0].qkv.weight.untyped_storage().data_ptr()
     assert model.model.layers[0].self_attn.k_proj.weight.untyped_storage().data_ptr() == merged
+
+
+@pytest.mark.skipif(not linear.has_onednn(), reason="oneDNN is missing on this machine")
+def test_float32_is_packed_too_and_its_embedding_stays_exact():
+    model = module("llama tied")
+    table = model.model.embed_tokens.weight.detach().clone()
+    compact = CompactDecoder.from_module(model, VOCAB, 96, "float32", consume=True)
+    assert sum(p.numel() for p in model.parameters() if p.ndim > 1) == 0
+    assert torch.equal(compact.weights.table, table)
+    assert isinstance(compact.weights.head, linear.OneDnn)
 
 
 @pytest.mark.skipif(not linear.has_fbgemm(), reason="FBGEMM is missing on this machine")

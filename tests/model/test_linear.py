@@ -66,7 +66,7 @@ def test_a_cpu_gets_float16_weights_unless_told_otherwise():
     if linear.has_fbgemm():
         assert choose("auto", CPU).pack is HalfWeights
         assert choose("int8", CPU).pack is Int8
-    assert choose("float32", CPU).pack is Plain
+    assert choose("float32", CPU).pack is (OneDnn if linear.has_onednn() else Plain)
     assert choose("float32", CPU).note == ""
 
 

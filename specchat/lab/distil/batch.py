@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import Layer, Weights
 from specchat.model.linear import Brain, Linear, has_bfloat16
-from specchat.model.stack import rms, rotate, turns_of
+from specchat.model.stack import rms, rotate_, turns_of
 
 
 class BatchDecoder:
@@ -46,9 +46,9 @@ class BatchDecoder:
             qkv = layer.qkv(rms(x, layer.norm, w.eps)).view(n, -1, w.head_dim)
             qk = qkv[:, : w.heads + w.kv_heads]
             if layer.qk_norm is not None:
-                qk = F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm
+                qk.copy_(F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm)
             if layer.rotary:
-                qk = rotate(qk, turns)
+                rotate_(qk, turns)
             cache[0, where, :, places] = qk[:, w.heads :]
             cache[1, where, :, places] = qkv[:, w.heads + w.kv_heads :]
             x += layer.out(self._attend(qk[:, : w.heads], layer, cache, slots))
