@@ -50,6 +50,12 @@ class Outcome:
         return self.advice is not None
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know about the run as a whole."""
+        found = self.facts.get("remarks")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
     def gamma(self) -> int:
         """γ of the stages before the sweep."""
         return 0 if self.prediction is None else stage_gamma(self.plan, self.prediction)
@@ -114,16 +120,20 @@ class Tuning:
     def _plan_waves(self) -> Iterator[tuple[str, Sequence[Variant]]]:
         """Each wave follows from what was measured before it, so a continued run comes to the same ones."""
         assert self.record.prediction is not None
-        yield f"{SWEEP} 1", first_wave(self.plan, self.record.prediction, self.drafter)
-        count = 1
+        first = first_wave(self.plan, self.record.prediction, self.drafter)
+        yield f"{SWEEP} 1", first
+        count, asked = 1, {variant.gamma for variant in first}
         while self.drafter and not (self.plan.exhaustive or self.plan.gammas):
-            more = following(self.record.prediction, sweep_scores(self.record.units, self.drafter))
+            scores = sweep_scores(self.record.units, self.drafter)
+            more = [g for g in following(self.record.prediction, scores) if g not in asked] if scores else []
             if not more:
                 break
             count += 1
+            asked.update(more)
             yield f"{SWEEP} {count}", [PLAIN, *(Variant(gamma, self.drafter) for gamma in more)]
-        if others := [name for name in self.bed.drafters if name != self.drafter]:
-            scores = sweep_scores(self.record.units, self.drafter)
+        others = [name for name in self.bed.drafters if name != self.drafter]
+        scores = sweep_scores(self.record.units, self.drafter)
+        if others and scores:
             best = max(scores, key=lambda gamma: scores[gamma])
             yield DRAFTERS, [PLAIN, *(Variant(best, name) for name in (self.drafter, *others))]
 

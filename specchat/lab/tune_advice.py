@@ -131,8 +131,8 @@ def _ties(units: Sequence[Unit], chosen: Variant, scores: dict[int, float]) -> l
         return []
     listed = ", ".join(f"{gamma} ({scores[gamma]:.2f}×)" for gamma in close)
     return [
-        f"Within the noise of this run γ {listed} {'is' if len(close) == 1 else 'are'} as good; "
-        "more prompts or seeds would tell them apart."
+        f"Within the noise of this run, γ {listed} cannot be told from γ {chosen.gamma} ({scores[chosen.gamma]:.2f}×); "
+        "more prompts or seeds would."
     ]
 
 

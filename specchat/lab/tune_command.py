@@ -107,6 +107,8 @@ def tell(outcome: Outcome, say: Say) -> None:
     ):
         if body:
             say(f"{title}\n{body}\n")
+    for remark in outcome.remarks:
+        say(remark)
     if outcome.advice is not None:
         say(f"Recommended: {outcome.advice.headline}\n{outcome.advice.reason}")
         for remark in outcome.advice.remarks:

@@ -86,6 +86,14 @@ def remembered(pair: Pair, sampling: Sampling, folder: Path | None = None) -> Re
     return found if usable else None
 
 
+def changed_at(folder: Path | None = None) -> int:
+    """When the file was last written, in nanoseconds; 0 as long as there is none."""
+    try:
+        return _path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _path(folder: Path | None) -> Path:
     return (folder or cache_root()) / "tuned.json"
 

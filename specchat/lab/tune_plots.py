@@ -126,7 +126,7 @@ def key(*entries: tuple[str, str]) -> str:
         parts.append(
             f'<g transform="translate({x:.0f} 26)">{mark}<text x="23" y="4">{escape(words)}</text></g>'
         )
-        x += 34 + 5.6 * len(words)
+        x += 40 + 5.8 * len(words)
     return "".join(parts)
 
 
@@ -199,10 +199,10 @@ def gain_plot(outcome: Outcome) -> str:
     body = (
         predicted(
             axes,
-            sorted(needed),
+            needed,
             lambda p: f"{p[0]:.1f} ms of drafting: {p[1]:.2f} tokens needed to break even",
         )
-        + measured(axes, sorted(gained), lambda p: f"{p[0]:.1f} ms of drafting: {p[1]:.2f} tokens gained")
+        + measured(axes, gained, lambda p: f"{p[0]:.1f} ms of drafting: {p[1]:.2f} tokens gained")
         + names
         + key(("measured", "gained over plain"), ("predicted", "needed to break even (measured)"))
     )

@@ -7,7 +7,6 @@ measured at a few γ, straight lines between. All of it before anything of the r
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,20 +87,19 @@ def predict(plain: Sequence[Round], drafted: Mapping[int, Sequence[Round]]) -> P
     """
     if not plain:
         raise ValueError("The probe has no plain round: there is nothing to compare with.")
-    one_row = steady([r.verify_s + r.sample_s for r in plain])
-    plain_s = steady([r.seconds for r in plain])
+    one_row = statistics.median([r.verify_s + r.sample_s for r in plain])
+    plain_s = statistics.median([r.seconds for r in plain])
     rounds = [r for found in drafted.values() for r in found]
     proposed = [r for r in rounds if r.drafted]
     reached, kept = _places(proposed)
     judging = tuple(
-        (gamma, steady([r.verify_s + r.sample_s for r in found if r.drafted]) / one_row)
+        (gamma, statistics.median([r.verify_s + r.sample_s for r in found if r.drafted]) / one_row)
         for gamma, found in sorted(drafted.items())
         if any(r.drafted for r in found)
     )
-    per_proposal = steady([r.draft_s / r.drafted for r in proposed])
     return Prediction(
         alpha=sum(kept) / sum(reached) if reached else 0.0,
-        c=per_proposal / plain_s,
+        c=_per_proposal(proposed) / plain_s,
         plain_s=plain_s,
         judging=judging,
         offered=len(proposed) / len(rounds) if rounds else 0.0,
@@ -118,11 +116,17 @@ def _places(rounds: Sequence[Round]) -> tuple[list[int], list[int]]:
     return reached, kept
 
 
-def steady(values: Sequence[float]) -> float:
-    """The mean without the slowest tenth: another program's moments are not the pair's. 0 of nothing."""
-    if not values:
-        return 0.0
-    return statistics.fmean(sorted(values)[: max(1, math.ceil(len(values) * 0.9))])
+def _per_proposal(rounds: Sequence[Round]) -> float:
+    """Seconds of drafting for one proposal: the median for each link of a chain, by how much each proposed. 0 of nothing.
+
+    Medians, as everywhere here: another program's moments are not the pair's.
+    """
+    links = {r.drafter: [other for other in rounds if other.drafter == r.drafter] for r in rounds}
+    weighted = [
+        sum(r.drafted for r in found) * statistics.median([r.draft_s / r.drafted for r in found])
+        for found in links.values()
+    ]
+    return sum(weighted) / sum(r.drafted for r in rounds) if rounds else 0.0
 
 
 def probe(runs: Sequence[Run], speculate: bool = True) -> Prediction | None:

@@ -49,10 +49,11 @@ def page(outcome: Outcome) -> str:
         if outcome.complete
         else '<p class="sc-tune-note">This run was stopped: what was measured until then.</p>',
         recommendation(outcome.advice),
+        remarks(outcome),
         _section("Predicted before measuring", paragraph(prediction_words(outcome))),
-        _section("Stages", table(stage_table(outcome), chosen(outcome))),
+        _section("Stages", table(stage_table(outcome), chosen(outcome), "stages")),
         _section("Plots", plots(outcome)),
-        _section("By category", table(category_table(outcome), chosen(outcome))),
+        _section("By category", table(category_table(outcome), chosen(outcome), "stages")),
         _section(
             "Predicted and measured", table(prediction_table(outcome)) + paragraph(overhead_words(outcome))
         ),
@@ -79,14 +80,19 @@ def paragraph(words: str) -> str:
     return f'<p class="sc-tune-words">{escape(words)}</p>' if words else ""
 
 
+def remarks(outcome: Outcome) -> str:
+    """What a person should know about the run as a whole."""
+    return "".join(f'<p class="sc-tune-note">{escape(remark)}</p>' for remark in outcome.remarks)
+
+
 def recommendation(advice: Advice | None) -> str:
     """What to set, why, and what else there is to know."""
     if advice is None:
         return ""
-    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in advice.remarks)
+    listed = "".join(f"<li>{escape(remark)}</li>" for remark in advice.remarks)
     return (
         f'<div class="sc-tune-advice"><p class="sc-tune-headline">{escape(advice.headline)}</p>'
-        f"<p>{escape(advice.reason)}</p>{f'<ul>{remarks}</ul>' if remarks else ''}</div>"
+        f"<p>{escape(advice.reason)}</p>{f'<ul>{listed}</ul>' if listed else ''}</div>"
     )
 
 
@@ -102,8 +108,8 @@ def chosen(outcome: Outcome) -> str:
     return f"γ {advice.gamma}"
 
 
-def table(rows: Sequence[Row], marked: str = "") -> str:
-    """Head and rows; "" for a head alone. marked: the change whose row is the recommended one."""
+def table(rows: Sequence[Row], marked: str = "", kind: str = "") -> str:
+    """Head and rows; "" for a head alone. marked: the change whose row is the recommended one. kind: its style."""
     if len(rows) < 2:
         return ""
     head = "".join(
@@ -111,7 +117,8 @@ def table(rows: Sequence[Row], marked: str = "") -> str:
     )
     body = "".join(_row(row, bool(marked) and len(row) > 1 and row[1] == marked) for row in rows[1:])
     return (
-        '<div class="sc-tune-scroll" tabindex="0" role="region" aria-label="Table"><table class="sc-tune-table">'
+        '<div class="sc-tune-scroll" tabindex="0" role="region" aria-label="Table">'
+        f'<table class="sc-tune-table{f" sc-tune-{kind}" if kind else ""}">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -160,7 +167,7 @@ def _prompts(outcome: Outcome) -> str:
         ("prompt", "category", "text"),
         *((p.id, p.category, shortened(p.text)) for p in outcome.plan.prompts),
     ]
-    return table(rows)
+    return table(rows, kind="prose")
 
 
 def shortened(text: str, most: int = 200) -> str:
@@ -172,6 +179,8 @@ def shortened(text: str, most: int = 200) -> str:
 def _facts(facts: Mapping[str, object]) -> str:
     said: dict[str, str] = {}
     for name, value in facts.items():
+        if name == "remarks":
+            continue
         if isinstance(value, dict):
             said |= {str(inner): str(content) for inner, content in value.items()}
         elif isinstance(value, list):

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from specchat.chat.template import PromptTooLong
 from specchat.lab import tune_record
 from specchat.lab.bench import environment
+from specchat.lab.measure import prompt_ids
 from specchat.lab.tune import Outcome, Tuning
 from specchat.lab.tune_bed import PairBed
 from specchat.lab.tune_memory import remember
@@ -33,11 +35,12 @@ def tune(
 ) -> Outcome:
     """Runs what the record at `path` does not hold yet (None: nothing is kept on the disk), in the calling thread.
 
-    A finished run's recommendation is remembered. Raises ValueError with a sentence for a record of another pair or
-    plan, and for a prompt that does not fit into the context.
+    A finished run's recommendation is remembered. Prompts that do not fit into the context are left out, with a
+    note. Raises ValueError with a sentence when none fits, and for a record of another pair or plan.
     """
     bed = PairBed(pair)
-    facts = {**environment(), "notes": list(pair.notes)}
+    plan, notes = fitting(pair, plan)
+    facts = {**environment(), "notes": list(pair.notes), "remarks": notes}
     record = tune_record.open_record(path, plan, bed.identity, facts)
     fresh = not record.complete
     outcome = Tuning(bed, plan, record, cancelled, put, facts).run()
@@ -45,9 +48,27 @@ def tune(
         try:
             remember(bed.identity, plan.sampling, outcome.advice)
         except OSError as problem:
-            note = f"The recommendation could not be remembered: {problem}."
-            outcome = replace(outcome, facts={**outcome.facts, "notes": [*pair.notes, note]})
+            notes = [*notes, f"The recommendation could not be remembered: {problem}."]
+            outcome = replace(outcome, facts={**facts, "remarks": notes})
     return outcome
+
+
+def fitting(pair: Pair, plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan without the prompts that the context has no room for, and a note of how many those are."""
+    kept, problem = [], None
+    for prompt in plan.prompts:
+        try:
+            prompt_ids(pair, prompt.text, max_new_tokens=plan.tokens)
+            kept.append(prompt)
+        except PromptTooLong as found:
+            problem = found
+    if problem is None:
+        return plan, []
+    if not kept:
+        raise ValueError(f"No prompt fits into the context of this pair. {problem}")
+    out = len(plan.prompts) - len(kept)
+    said = "1 prompt was" if out == 1 else f"{out} prompts were"
+    return replace(plan, prompts=tuple(kept)), [f"{said} left out: too long for the context of this pair."]
 
 
 def folder(cache_dir: str | None = None) -> Path:

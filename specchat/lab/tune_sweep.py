@@ -126,20 +126,21 @@ def guided_opening(prediction: Prediction, limit: int = MAX_GAMMA) -> tuple[int,
 def following(prediction: Prediction, scores: Mapping[int, float], limit: int = MAX_GAMMA) -> tuple[int, ...]:
     """The γ to measure next, () when none could win any more.
 
-    scores: γ → speed over plain, measured. Around the best one, the next on each side is measured as long as it
-    could win and the trend there has not turned (two γ in a row on that side below the best).
+    scores: γ → speed over plain, measured. The best one's neighbours are always measured, so that a wrong
+    prediction cannot end the climb; the ones behind them only where the curve says that they could win. So it ends
+    where the trend has turned on both sides.
     """
     best = max(scores, key=lambda gamma: scores[gamma])
-    found = []
-    for side in (-1, 1):
-        near = [best + side, best + 2 * side]
-        missing = [gamma for gamma in near if 1 <= gamma <= limit and gamma not in scores]
-        found += [gamma for gamma in missing if could_win(prediction, scores, gamma)]
+    wanted = [best - 1, best + 1]
+    wanted += [gamma for gamma in (best - 2, best + 2) if could_win(prediction, scores, gamma)]
+    found = [gamma for gamma in wanted if 1 <= gamma <= limit and gamma not in scores]
     return tuple(sorted(found))
 
 
 def could_win(prediction: Prediction, scores: Mapping[int, float], gamma: int) -> bool:
     """Whether the predicted curve, lifted to where it was exceeded most, reaches the best measured speed at γ."""
+    if gamma < 1:
+        return False
     lift = max(value / prediction.speedup(at) for at, value in scores.items())
     return prediction.speedup(gamma) * lift * SLACK >= max(scores.values())
 

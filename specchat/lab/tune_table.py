@@ -31,7 +31,7 @@ HINTS = {
     "over plain": "Speed over plain decoding, paired by prompt and seed: the mean over the categories of the median "
     "in each, with the noise of the comparison (two standard errors).",
     "memory": "Most that was in use: the process's memory on a CPU, the device's on a GPU.",
-    "overhead": "How much slower it was, against plain, than the formula says: acceptance that is not the same at "
+    "overhead": "How much longer a token took, against plain, than the formula says: acceptance that is not the same at "
     "every place of the block, and time that it leaves out.",
 }
 """What a column means."""
@@ -159,7 +159,7 @@ def prediction_table(outcome: Outcome) -> list[Row]:
                 f"{over:.2f}×",
                 f"{outcome.prediction.accepted(gamma):.2f}",
                 f"{found.mean_accepted:.2f}",
-                f"{1 - over / expected:+.0%}",
+                f"{expected / over - 1:+.0%}",
             )
         )
     return rows
