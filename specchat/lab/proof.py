@@ -76,6 +76,8 @@ class GreedyRow:
     ties: tuple[Parting, ...]
     difference: Parting | None
     on: Stats
+    wrote: tuple[str, str] = ("", "")
+    """At the difference: what was written on, and off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ def greedy_row(pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled:
             return GreedyRow(name, compared + len(ours.ids), tuple(ties), None, stats)
         compared += found.place
         if not found.tie:
-            return GreedyRow(name, compared, tuple(ties), found, stats)
+            wrote = [spelled(pair, [] if i is None else [i]) for i in (found.first, found.second)]
+            return GreedyRow(name, compared, tuple(ties), found, stats, (wrote[0], wrote[1]))
         ties.append(replace(found, place=compared))
         if found.second in pair.eos_ids:
             break
@@ -301,6 +304,12 @@ def cells_of(pair: Pair, law: Law, exact: dict[Key, float], most: int = 12) -> t
     order = sorted({*on, *off, *exact}, key=lambda key: (-exact.get(key, 0.0), -on[key] - off[key]))
     shown = [key for key in order if on[key] or off[key] or exact.get(key, 0) > 0.01][:most]
     return tuple(
-        Cell(text_of(pair.tokenizer, list(key)), on[key], off[key], exact.get(key) if exact else None)
-        for key in shown
+        Cell(spelled(pair, key), on[key], off[key], exact.get(key) if exact else None) for key in shown
     )
+
+
+def spelled(pair: Pair, ids: Sequence[int]) -> str:
+    """Ids as text, an end of the reply by name."""
+    text = text_of(pair.tokenizer, [i for i in ids if i not in pair.eos_ids])
+    ends = any(i in pair.eos_ids for i in ids)
+    return f"{text} (end of the reply)".strip() if ends else text or "(nothing visible)"
