@@ -98,9 +98,13 @@ def check_caches(
     """cached = committed - pending, for target and draft; pending ≥ 1 between rounds.
 
     An interrupted draft may hold the whole text: nothing but committed ids, and `start` comes before its next
-    use. So it does before that of a draft that these settings do not use: what it holds is its own affair.
+    use. So it does before that of a draft that these settings do not use, or that has rested since the request
+    began: what it holds is its own affair.
     """
-    for model in (engine.target, *(drafter.model for drafter in drafts_of(engine, settings))):
+    drafts = drafts_of(engine, settings)
+    if settings is not None and (settings.adaptive or settings.guard):
+        drafts = [drafter for drafter in drafts if drafter.committed == committed]
+    for model in (engine.target, *(drafter.model for drafter in drafts)):
         assert model.ids == committed[: len(model.ids)], "a cache holds ids that are not the committed text"
         if model is engine.target or not interrupted:
             assert len(model.ids) < max(1, len(committed)), (
