@@ -59,6 +59,20 @@ class Form:
             *(choice.input for choice in (self.kind, self.device, self.precision)),
         ]
 
+    def touched(self) -> list[EventListenerCallable]:
+        """When a person begins to change something."""
+        fields = (
+            self.known,
+            self.target,
+            self.kind,
+            self.typed,
+            self.device,
+            self.precision,
+            self.context,
+            self.threads,
+        )
+        return [field.input for field in fields]
+
     def picked(self) -> list[Component]:
         """What `fill` sets."""
         return [self.target, self.kind, self.typed, self.why]

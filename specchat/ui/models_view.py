@@ -138,21 +138,19 @@ def asks_hub(found: Sequence[Finding]) -> bool:
     return any(one.verdict == "open" and HUB in one.text for one in found)
 
 
-def findings(found: Sequence[Finding], refused: bool = False) -> str:
-    """A line each, with its mark, what it is about and the reason. What stands in the way comes first.
-
-    refused: a person wanted to load it all the same.
-    """
+def findings(found: Sequence[Finding]) -> str:
+    """A line each, with its mark, what it is about and the reason. What stands in the way comes first."""
     if not found:
         return ""
-    head = f"{'Not loaded; the pair in use stays. ' if refused else ''}{verdict(found)}"
     ordered = sorted(found, key=lambda one: one.verdict != "no")
     lines = "".join(
         f'<li data-verdict="{one.verdict}"><i aria-hidden="true">{MARKS[one.verdict][0]}</i>'
         f"<div><b>{escape(one.topic)}</b> <em>{MARKS[one.verdict][1]}</em><span>{escape(one.text)}</span></div></li>"
         for one in ordered
     )
-    return _result(f'<p class="sc-models-verdict">{escape(head)}</p><ul class="sc-models-lines">{lines}</ul>')
+    return _result(
+        f'<p class="sc-models-verdict">{escape(verdict(found))}</p><ul class="sc-models-lines">{lines}</ul>'
+    )
 
 
 def sentence(text: str) -> str:

@@ -139,6 +139,10 @@ def _wire_idle(blocks: gr.Blocks, desk: Desk, chat: ChatTab, header: gr.HTML, co
             session.knows_pair = pair.number
             updates[header] = _header(desk.options.title, desk.pair_line())
             updates |= chat.loaded(session) | _drafters(session, pair.drafters, controls)
+        elif pair is not None and pair.drafters and session.muted:
+            # One look later: the change of this box brings the drafter's value along, which must be a new choice.
+            session.live.set(replace(session.live.get(), gamma=session.muted))
+            session.muted, updates[controls.on] = 0, gr.update(value=True)
         return updates
 
     def load(key: str, request: gr.Request) -> Updates:
@@ -169,11 +173,9 @@ def _drafters(session: Session, names: tuple[str, ...], controls: Controls) -> U
             controls.drafter: gr.update(choices=[("none for this target", "")], value=""),
         }
     chosen = now.drafter if now.drafter in names else names[0]
-    session.live.set(replace(now, drafter=chosen, gamma=session.muted or now.gamma))
-    on = gr.update(interactive=True, value=True) if session.muted else gr.update(interactive=True)
-    session.muted = 0
+    session.live.set(replace(now, drafter=chosen))
     choices = sidebar.drafter_choices(names)
     return {
-        controls.on: on,
+        controls.on: gr.update(interactive=True),
         controls.drafter: gr.update(choices=choices, value=chosen, interactive=len(names) > 1),
     }
