@@ -99,8 +99,13 @@ def _asked(record: Record) -> dict[str, str]:
         "messages before it": _earlier(record),
         "system prompt": record.head.system or DASH,
         "stop strings": ", ".join(map(repr, record.head.stop_strings)) or DASH,
-        "settings changed on the way": f"{len(record.changes)} times" if record.changes else "no",
+        "settings changed on the way": times(len(record.changes)),
     }
+
+
+def times(count: int) -> str:
+    """How often, in words."""
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _earlier(record: Record) -> str:

@@ -61,14 +61,19 @@ def facts(record: Record) -> str:
     names = f"<b>{escape(short(pair.target))}</b>"
     if pair.draft:
         names += f" with draft <b>{escape(short(pair.draft))}</b>"
-    where = " · ".join(filter(None, [pair.precision, pair.device, *_machine(record), head.written]))
+    where = " · ".join(filter(None, [pair.precision, pair.device, *_machine(record), _moment(head.written)]))
     now = compare.settings(record)
     said = " · ".join(f"{name} {value}" for name, value in now.items() if value != DASH)
-    changed = f" Changed {len(record.changes)} times on the way." if record.changes else ""
+    changed = f" Changed {compare.times(len(record.changes))} on the way." if record.changes else ""
     return (
         f'<p class="sc-records-facts">{names}<br><span>{escape(short(where, 1000))}</span><br>'
         f"<span>{escape(short(said, 2000))}.{changed}</span></p>"
     )
+
+
+def _moment(written: str) -> str:
+    """ "2026-11-30T15:30:12+01:00" → "2026-11-30 15:30"."""
+    return written[:16].replace("T", " ")
 
 
 def _machine(record: Record) -> list[str]:

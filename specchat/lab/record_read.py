@@ -37,6 +37,7 @@ def read_all(source: Path | str | bytes) -> tuple[Record, ...]:
     data = source if isinstance(source, bytes) else _content(Path(source))
     if len(data) > MOST_BYTES:
         raise ValueError(f"The file is too large for a record: more than {MOST_BYTES // 10**6} MB.")
+    data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise ValueError("The file is empty.")
     return _Reader(data).records()
@@ -70,7 +71,7 @@ class _Reader:
     """Goes through the lines once, collecting the record at hand."""
 
     def __init__(self, data: bytes) -> None:
-        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        lines = data.split(b"\n")
         self.lines = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
         self.found: list[Record] = []
         self.head: Head | None = None

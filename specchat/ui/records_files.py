@@ -17,6 +17,9 @@ from specchat.lab.record_parts import Record
 from specchat.lab.record_read import read_all
 from specchat.lab.record_write import file_name, write_atomically
 
+MOST_TOKENS = 30_000
+"""Of a reply that the page still shows smoothly."""
+
 KEPT_FILES = 30
 """Files kept for download; the oldest goes."""
 
@@ -65,9 +68,15 @@ def uploaded(path: str | None) -> tuple[Record, ...]:
     if not path:
         raise ValueError("No file arrived.")
     try:
-        return read_all(Path(path))
+        records = read_all(Path(path))
     except ValueError as problem:
         raise ValueError(str(problem).replace(path, Path(path).name)) from None
     finally:
         with suppress(OSError):
             Path(path).unlink()
+    longest = max(len(record.ids) for record in records)
+    if longest > MOST_TOKENS:
+        raise ValueError(
+            f"A reply of {longest} tokens is too long for the page; `python -m specchat replay` takes it."
+        )
+    return records

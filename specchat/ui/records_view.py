@@ -83,10 +83,10 @@ def screen(deck: Deck) -> dict[str, str]:
 
 
 def _stats(deck: Deck) -> str:
-    """The same line as under the chat's reply; a place of its height before."""
+    """The same line as under the chat's reply, once it is over."""
     record = deck.record
     if record is None or not deck.reply.done:
-        return '<p class="sc-stats">&nbsp;</p>'
+        return ""
     notice = record.finished.notice if record.finished else ""
     note = f'<p class="sc-note">{escape(notice)}</p>' if notice else ""
     return note + stats_line(deck.reply, "" if record.finished else parts.how_it_ended(record))
