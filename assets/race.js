@@ -11,17 +11,7 @@
       this.time = this.end;
       this.frame = 0;
       const part = (name) => root.querySelector(`[data-race="${name}"]`);
-      this.play = part("play");
-      this.seek = part("seek");
-      this.speed = part("speed");
-      this.clock = part("clock");
-      this.play.addEventListener("click", () => this.press());
-      part("restart").addEventListener("click", () => this.start(0));
-      part("skip").addEventListener("click", () => this.finish(true));
-      this.seek.addEventListener("input", () => {
-        this.stop();
-        this.show(this.end * Number(this.seek.value) / 1000);
-      });
+      [this.button, this.seek, this.speed, this.clock] = ["play", "seek", "speed", "clock"].map(part);
       part("controls").hidden = false;
       if (calm.matches) return this.finish(true);
       // What else has come with the board must have its place first.
@@ -29,9 +19,16 @@
       this.start(0);
     }
 
-    press() {
-      if (this.frame) this.stop();
-      else this.start(this.time < this.end ? this.time : 0);
+    press(name) {
+      if (name === "restart") this.start(0);
+      else if (name === "skip") this.finish(true);
+      else if (name === "play" && this.frame) this.stop();
+      else if (name === "play") this.start(this.time < this.end ? this.time : 0);
+    }
+
+    sought() {
+      this.stop();
+      this.show(this.end * Number(this.seek.value) / 1000);
     }
 
     start(time) {
@@ -39,22 +36,20 @@
       this.show(time);
       let before = performance.now();
       const step = (now) => {
-        // The board has been replaced by another one.
-        if (!this.root.isConnected) return;
         // A tab that was in the background goes on from where it was.
-        this.show(this.time + Math.min(now - before, 250) / 1000 * Number(this.speed.value));
+        this.show(this.time + Math.min(Math.max(0, now - before), 250) / 1000 * Number(this.speed.value));
         before = now;
         if (this.time >= this.end) this.finish();
         else this.frame = requestAnimationFrame(step);
       };
       this.frame = requestAnimationFrame(step);
-      this.play.textContent = "Pause";
+      this.button.textContent = "Pause";
     }
 
     stop() {
       cancelAnimationFrame(this.frame);
       this.frame = 0;
-      this.play.textContent = "Play";
+      this.button.textContent = "Play";
     }
 
     // fromTop: nobody has read along, so the texts are shown from their beginning.
@@ -80,9 +75,10 @@
       return { node, at: Number(node.dataset.at), tokens };
     });
     const part = (name) => root.querySelector(`[data-lane="${name}"]`);
+    const [speed, count, bar] = ["speed", "count", "bar"].map(part);
     return {
-      beats, tokens, shown: beats.length, total: Number(root.dataset.seconds), mean: part("speed").textContent, ended: part("count").textContent,
-      speed: part("speed"), count: part("count"), bar: part("bar"), text: root.querySelector(".sc-race-text"),
+      beats, tokens, speed, count, bar, text: root.querySelector(".sc-race-text"), shown: beats.length,
+      total: Number(root.dataset.seconds), mean: speed.textContent, ended: count.textContent,
     };
   }
 
@@ -92,9 +88,8 @@
     while (shown > 0 && lane.beats[shown - 1].at > time) lane.beats[--shown].node.hidden = true;
     const moved = shown !== lane.shown;
     lane.shown = shown;
-    const over = shown === lane.beats.length && time >= lane.total;
     const tokens = shown ? lane.beats[shown - 1].tokens : 0;
-    if (over) {
+    if (shown === lane.beats.length && time >= lane.total) {
       lane.speed.textContent = lane.mean;
       lane.count.textContent = lane.ended;
     } else {
@@ -124,22 +119,33 @@
     }
   }
 
-  // Gradio calls this once for the board (see RaceTab); what stands on it comes and goes.
+  // Gradio calls this once for the board (see RaceTab). It changes a board into the next one node by node and takes
+  // away attributes that the new one lacks: a replay without data-ready has just come, even where its nodes stayed.
   window.specchatRace = (element) => {
     let replay = null;
     const look = () => {
-      const root = element.querySelector(".sc-race-replay:not(.sc-race-ready)");
+      const root = element.querySelector(".sc-race-replay");
+      if (root && root.hasAttribute("data-ready")) return;
+      if (replay) cancelAnimationFrame(replay.frame);
+      replay = null;
       if (!root) return;
-      root.classList.add("sc-race-ready");
+      root.setAttribute("data-ready", "");
       replay = new Replay(root);
     };
     element.addEventListener("click", (event) => {
-      const button = event.target.closest("[data-reveal]");
-      if (!button) return;
-      if (replay) replay.finish(true);
-      reveal(element, button.dataset.reveal);
+      const button = event.target.closest("button");
+      if (!button || !replay) return;
+      if (button.dataset.race) replay.press(button.dataset.race);
+      if (button.dataset.reveal) {
+        replay.finish(true);
+        reveal(element, button.dataset.reveal);
+      }
     });
-    new MutationObserver(look).observe(element, { childList: true, subtree: true });
+    element.addEventListener("input", (event) => {
+      if (replay && event.target.dataset.race === "seek") replay.sought();
+    });
+    const changes = { childList: true, subtree: true, attributes: true, attributeFilter: ["data-ready"] };
+    new MutationObserver(look).observe(element, changes);
     look();
   };
 })();

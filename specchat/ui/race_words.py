@@ -116,7 +116,9 @@ def quoted(wrote: Wrote | None) -> str:
 
 
 def _chance(wrote: Wrote | None) -> str:
-    return percent(wrote.p) if wrote is not None else "–"
+    if wrote is None:
+        return "–"
+    return percent(wrote.p) if wrote.p >= 0.01 else percent_fine(wrote.p)
 
 
 def percent_fine(rate: float) -> str:
