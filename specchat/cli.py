@@ -6,7 +6,6 @@ Also holds the arguments that the page (app.py) and every command share.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
 import json
 import os
@@ -17,19 +16,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO, cast, get_args
 
-from specchat.decode.engine import MAX_GAMMA, Settings
-from specchat.decode.sampling import Sampling
 from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
 from specchat.lab.distil.arguments import add_arguments as add_distil_arguments
-from specchat.lab.tune_arguments import add_arguments as add_tune_arguments
 from specchat.lab.replay_command import add_arguments as add_replay_arguments
+from specchat.lab.sampling_arguments import add_sampling_arguments as add_sampling_arguments
+from specchat.lab.sampling_arguments import settings_of as settings_of
+from specchat.lab.tune_arguments import add_arguments as add_tune_arguments
 from specchat.model.catalog import PairOptions
 from specchat.model.linear import Precision
 
 Progress = Callable[[str], None]
-
-DEFAULT_GAMMA = 3
-"""What a start begins with: the best of 1 to 6 for the built-in pair on 2 cores (see the README's table)."""
 
 
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,30 +60,6 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where converted models lie (default: $SPECCHAT_CACHE or the user's cache)",
     )
-
-
-def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sliders of the page, as arguments; defaults are the engine's."""
-    group = parser.add_argument_group("sampling (applies to target and draft alike)")
-    defaults, sampling = Settings(), Sampling()
-    group.add_argument(
-        "--gamma", "--speculative-length", type=int, default=DEFAULT_GAMMA,
-        help=f"tokens proposed a round, 0 (off) to {MAX_GAMMA}",
-    )  # fmt: skip
-    group.add_argument(
-        "--drafter", default=None, choices=["chain", "model", "ngram"], help="which drafter proposes"
-    )
-    group.add_argument("--max-new-tokens", type=int, default=defaults.max_new_tokens)
-    for field in dataclasses.fields(Sampling):
-        default = getattr(sampling, field.name)
-        kind = int if field.name in ("top_k", "seed") else float
-        group.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=default)
-
-
-def settings_of(args: argparse.Namespace, drafter: str) -> Settings:
-    """The arguments as engine settings; ValueError says which is out of range."""
-    sampling = Sampling(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Sampling)})
-    return Settings(args.gamma, sampling, args.drafter or drafter, args.max_new_tokens)
 
 
 def options_of(args: argparse.Namespace) -> PairOptions:
@@ -156,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "tune", help="find the settings that are fastest here, stage by stage, and say why"
     )
     add_pair_arguments(tune)
-    add_sampling_arguments(tune)
+    add_sampling_arguments(tune, chosen=False)
     add_tune_arguments(tune)
     tune.set_defaults(run=_tune)
     replay = commands.add_parser("replay", help="play a saved reply again; export and compare records")

@@ -54,6 +54,23 @@ def test_json_gives_the_whole_record_and_its_numbers_agree(
     assert sum(record["stats"]["accepted_length_histogram"]) == sum(r["drafted"] > 0 for r in rounds)
 
 
+def test_gamma_may_be_left_to_measurements_and_the_record_says_so(
+    capsys: pytest.CaptureFixture[str], checkpoints: tuple[str, str]
+) -> None:
+    common = ["--target", checkpoints[0], "--draft", checkpoints[1], "--json"]
+    _, out, _ = run(capsys, *common, "--adaptive", "--guard", "--confidence", "0.1")
+    record = json.loads(out)
+    settings = record["settings"]
+    assert (settings["gamma"], settings["adaptive"], settings["guard"]) == (8, True, True)
+    assert (settings["confidence"], settings["draft_sampling"]) == (0.1, None)
+    assert all(r["choice"] and r["gamma"] <= 8 for r in record["rounds"])
+    _, out, _ = run(capsys, *common)
+    record = json.loads(out)
+    assert record["settings"]["gamma"] == 3 and {r["choice"] for r in record["rounds"]} == {""}
+    _, out, _ = run(capsys, *common, "--adaptive", "--gamma", "2")
+    assert json.loads(out)["settings"]["gamma"] == 2
+
+
 @pytest.mark.parametrize("draft", ["self", "shallow", "ngram", "none", "the other checkpoint"])
 def test_greedy_text_is_the_same_whatever_drafts(
     capsys: pytest.CaptureFixture[str], checkpoints: tuple[str, str], draft: str
@@ -71,6 +88,7 @@ def test_greedy_text_is_the_same_whatever_drafts(
     [
         (["--target", "/nowhere/at/all"], "does not exist"),
         (["--gamma", "17"], "gamma is 17"),
+        (["--confidence", "1.5"], "confidence is 1.5"),
         (["--temperature", "-1"], "temperature is -1"),
         (["--temperature", "nan"], "temperature is nan"),
         (["--precision", "float8"], "--precision is float8"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from specchat.decode.settings import MAX_GAMMA
+
 QUICK = {"prompts": 6, "tokens": 96, "seeds": 1}
 FULL = {"prompts": 30, "tokens": 512, "seeds": 3}
 
@@ -17,6 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name}", type=int, default=None, help=f"default {value}, or {QUICK[name]} with --quick"
         )
     parser.add_argument("--gammas", default="2,4,6", help="speculation lengths to run beside plain decoding")
+    parser.add_argument(
+        "--adaptive", action="store_true",
+        help=f"also adaptive γ (up to {MAX_GAMMA}), and the largest of --gammas with the never-slower guard",
+    )  # fmt: skip
     parser.add_argument(
         "--plain-float32", action="store_true", help="also plain decoding with float32 weights"
     )

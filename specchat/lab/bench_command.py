@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specchat.chat.conversation import Message
+from specchat.decode.settings import MAX_GAMMA, Settings
 from specchat.lab import bench, report, suite
 from specchat.lab.bench_arguments import FULL, QUICK
 from specchat.lab.contestants import Contestant, HuggingFace, LlamaCpp, Ours
@@ -59,7 +60,12 @@ def _contestants(
 ) -> list[Contestant]:
     found: list[Contestant] = [Ours(pair, 0)]
     if pair.drafters:
-        found += [Ours(pair, gamma) for gamma in _numbers(args.gammas)]
+        gammas = _numbers(args.gammas)
+        found += [Ours(pair, gamma) for gamma in gammas]
+        if args.adaptive:
+            most = max(gammas, default=Settings().gamma)
+            found.append(Ours(pair, MAX_GAMMA, name="adaptive", adaptive=True))
+            found.append(Ours(pair, most, name=f"guard, γ {most}", guard=True))
     if args.plain_float32:
         plain = open_pair(replace(options, precision="float32", draft="none"), progress)
         found.append(Ours(plain, 0, name="plain, float32"))

@@ -49,16 +49,18 @@ class Contestant(Protocol):
 
 
 class Ours:
-    """The engine at one γ and drafter; γ = 0 is plain decoding."""
+    """The engine at one γ and drafter; γ = 0 is plain decoding. With adaptive, γ is the most there may be."""
 
     def __init__(
-        self, pair: Pair, gamma: int, drafter: str = "", name: str = "", sampling: Sampling | None = None
-    ) -> None:
+        self, pair: Pair, gamma: int, drafter: str = "", name: str = "", sampling: Sampling | None = None,
+        adaptive: bool = False, guard: bool = False,
+    ) -> None:  # fmt: skip
         self.pair = pair
         self.gamma = gamma
         self.drafter = drafter or pair.default_drafter
         self.name = name or (f"γ {gamma}" if gamma else "plain")
         self.sampling = sampling or Sampling()
+        self.adaptive, self.guard = adaptive, guard
         self.engine = Engine(pair.target, pair.engine.drafters, frozenset())
 
     def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
@@ -68,7 +70,9 @@ class Ours:
             drafter.reset()
         base = self.sampling
         sampling = Sampling(base.temperature, base.top_k, base.top_p, base.min_p, seed=seed)
-        settings = Settings(self.gamma, sampling, self.drafter, tokens)
+        settings = Settings(
+            self.gamma, sampling, self.drafter, tokens, adaptive=self.adaptive, guard=self.guard
+        )
         stats = Stats()
         for event in self.engine.generate(ids, lambda: settings):
             if isinstance(event, Round):

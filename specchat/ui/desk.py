@@ -54,7 +54,9 @@ class Desk:
         pair = self.worker.pair
         plain = Yardstick() if pair is None else Yardstick(pair.plain_step_s, pair.plain_step_source)
         meter = session.turns[-1].reply.meter if session.turns else Meter()
-        return live_panel(meter, session.live.get().gamma, self.worker.memory(), plain)
+        now = session.live.get()
+        chosen = now.gamma > 0 and (now.adaptive or now.guard)
+        return live_panel(meter, now.gamma, self.worker.memory(), plain, chosen)
 
     def pair_line(self) -> str:
         """Which two models are talking, and what was remarked when they were put together."""

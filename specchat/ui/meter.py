@@ -47,10 +47,15 @@ class Meter:
     stats: Stats = field(default_factory=Stats)
     ticks: deque[Tick] = field(default_factory=lambda: deque(maxlen=RECENT))
     changes: list[Change] = field(default_factory=list)
+    gamma: int = 0
+    """γ of the last round."""
+    choice: str = ""
+    """Why it was that; "" when it was fixed."""
 
     def add(self, event: Round) -> None:
         """Takes in one more round."""
         self.stats.add(event)
+        self.gamma, self.choice = event.gamma, event.choice
         self.ticks.append(Tick(len(event.tokens), event.accepted, event.at, event.settings_changed))
         if event.settings_changed:
             self.changes.append(Change(event.index, event.at))

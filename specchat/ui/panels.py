@@ -28,8 +28,13 @@ class Yardstick:
     source: str = ""
 
 
-def live_panel(meter: Meter, gamma: int, memory: Memory | None, plain: Yardstick) -> str:
-    """The whole panel. gamma: of the settings now in force, so that an idle panel has its bars already."""
+def live_panel(
+    meter: Meter, gamma: int, memory: Memory | None, plain: Yardstick, chosen: bool = False
+) -> str:
+    """The whole panel. gamma: of the settings now in force, so that an idle panel has its bars already.
+
+    chosen: these settings leave γ to measurements, so there is a line for the choice.
+    """
     stats = meter.stats
     # A histogram that has the bars of the reply's largest γ never jumps while streaming.
     top = max(gamma, stats.largest_gamma)
@@ -37,6 +42,7 @@ def live_panel(meter: Meter, gamma: int, memory: Memory | None, plain: Yardstick
         '<section class="sc-panel" aria-label="Live statistics of the last reply">'
         + _speed(meter)
         + _verdict(meter, gamma, plain)
+        + (choice_line(meter) if chosen else "")
         + _keys(stats)
         + lengths_figure(stats, top)
         + places_figure(stats, top)
@@ -85,6 +91,15 @@ def _verdict(meter: Meter, gamma: int, plain: Yardstick) -> str:
             "this reply over the time spent inside its rounds; time between rounds counts in neither."
         )
     return f'<p class="sc-verdict" data-verdict="{verdict}" title="{escape(tip)}">{escape(text)}</p>'
+
+
+def choice_line(meter: Meter) -> str:
+    """γ of the last round and why, when measurements choose it. Of one height, whatever it says."""
+    why = meter.choice
+    if not why:
+        return '<p class="sc-choice" data-choice="none"><b>γ is chosen by measurements.</b> Nothing measured yet.</p>'
+    state = "rest" if why.startswith("Speculation is resting") else "on"
+    return f'<p class="sc-choice" data-choice="{state}" title="{escape(why)}"><b>γ {meter.gamma} now.</b> {escape(why)}</p>'
 
 
 def _keys(stats: Stats) -> str:

@@ -55,6 +55,7 @@ def spans(start: Settings) -> dict[str, Span]:
         "presence": (Span(-2, 2, 0.05), start.sampling.presence_penalty),
         "frequency": (Span(-2, 2, 0.05), start.sampling.frequency_penalty),
         "max_tokens": (Span(1, 4096, 1), start.max_new_tokens),
+        "confidence": (Span(0, 0.95, 0.05), start.confidence),
     }
     return {name: span.around(value) for name, (span, value) in usual.items()}
 
@@ -76,6 +77,9 @@ class Controls:
     max_tokens: gr.Slider
     seed: gr.Textbox
     system: gr.Textbox
+    adaptive: gr.Checkbox
+    guard: gr.Checkbox
+    confidence: gr.Slider
 
     def all(self) -> list[Component]:
         """Every control, in order."""
@@ -96,6 +100,16 @@ def build(now: Settings, system: str) -> Controls:
             label="Drafter",
             elem_id="sc-drafter",
         )
+    with gr.Group():
+        adaptive = gr.Checkbox(
+            now.adaptive, label="Adaptive γ (up to the slider)", elem_id="sc-adaptive",
+            info="What gives the most tokens a second by what is measured. Times decide: a seed no longer repeats the text.",
+        )  # fmt: skip
+        guard = gr.Checkbox(
+            now.guard, label="Never slower than plain", elem_id="sc-guard",
+            info="Speculation rests while it loses, and is tried again now and then. Times decide here too.",
+        )  # fmt: skip
+        confidence = _slider("Confidence stop, 0 = off", wide["confidence"], now.confidence, "sc-confidence")
     with gr.Group():
         temperature = _slider("Temperature", wide["temperature"], sampling.temperature, "sc-temperature")
         top_k = _slider("Top-k, 0 = off", wide["top_k"], sampling.top_k, "sc-top-k")
@@ -121,6 +135,7 @@ def build(now: Settings, system: str) -> Controls:
         )  # fmt: skip
     return Controls(
         on, gamma, drafter, temperature, top_k, top_p, min_p, repetition, presence, frequency, max_tokens, seed, prompt,
+        adaptive, guard, confidence,
     )  # fmt: skip
 
 
@@ -138,11 +153,14 @@ def drafter_choices(names: Sequence[str]) -> list[tuple[str, str]]:
 def read(values: Sequence[object], start: Settings = DEFAULTS) -> tuple[Settings, str]:
     """The controls' values → settings and system prompt. Anything odd falls back to the nearest allowed value.
 
-    start: what the sidebar was built with; its sliders go as far as these settings need.
+    start: what the sidebar was built with; its sliders go as far as these settings need. The last three values may
+    be missing: then they are as at the start.
     """
     (
         on, gamma, drafter, temperature, top_k, top_p, min_p, repetition, presence, frequency, most, seed, system,
+        *last,
     ) = values  # fmt: skip
+    adaptive, guard, confidence = last or (start.adaptive, start.guard, start.confidence)
     wide = spans(start)
     sampling = Sampling(
         temperature=wide["temperature"].nearest(temperature, 0.6),
@@ -155,9 +173,11 @@ def read(values: Sequence[object], start: Settings = DEFAULTS) -> tuple[Settings
         seed=_seed(seed),
     )
     rounds = int(wide["gamma"].nearest(gamma, 4)) if on else 0
-    return Settings(rounds, sampling, str(drafter or ""), int(wide["max_tokens"].nearest(most, 512))), str(
-        system or ""
-    )
+    now = Settings(
+        rounds, sampling, str(drafter or ""), int(wide["max_tokens"].nearest(most, 512)),
+        confidence=wide["confidence"].nearest(confidence, 0), adaptive=bool(adaptive), guard=bool(guard),
+    )  # fmt: skip
+    return now, str(system or "")
 
 
 def _seed(value: object) -> int | None:
