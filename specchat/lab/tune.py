@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from specchat.chat.template import PromptTooLong
 from specchat.lab.suite import Prompt
@@ -96,9 +97,10 @@ class Tuning:
             advice = advise(self.plan, self.drafter, record.prediction, record.units)
         done = len(record.units)
         total = max(done, self._total())
+        plan, remarks = self._affordable()
         return Outcome(
-            self.plan, self.bed.identity, self.drafter, Progress(doing, done, total, self._left(total - done)),
-            record.prediction, tuple(record.units), tuple(record.turns), advice, self.facts,
+            plan, self.bed.identity, self.drafter, Progress(doing, done, total, self._left(total - done)),
+            record.prediction, tuple(record.units), tuple(record.turns), advice, {**self.facts, "remarks": remarks},
         )  # fmt: skip
 
     # -- the parts --------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ class Tuning:
 
     def _wave(self, name: str, variants: Sequence[Variant]) -> bool:
         """False when it was stopped inside."""
-        for place, (prompt, seed) in enumerate(self.plan.units()):
+        for place, (prompt, seed) in enumerate(self._affordable()[0].units()):
             turn = place % len(variants)
             for variant in [*variants[turn:], *variants[:turn]]:
                 if (name, variant.key, prompt.id, seed) in self._done:
@@ -186,10 +188,27 @@ class Tuning:
         """Units in all, as far as is known: the first wave, what later ones have had, and that of the drafters."""
         if self.record.prediction is None:
             return 0
-        first = first_wave(self.plan, self.record.prediction, self.drafter)
         later = sum(unit.wave not in (f"{SWEEP} 1", DRAFTERS) for unit in self.record.units)
+        return self._affordable()[0].size * self._variants() + later
+
+    def _variants(self) -> int:
+        """Of the first wave and of that of the drafters."""
+        assert self.record.prediction is not None
         others = len(self.bed.drafters) + 1 if len(self.bed.drafters) > 1 else 0
-        return self.plan.size * (len(first) + others) + later
+        return len(first_wave(self.plan, self.record.prediction, self.drafter)) + others
+
+    def _affordable(self) -> tuple[Plan, list[str]]:
+        """The plan, and the remarks, with the prompts for which there is time; the same again when a run goes on."""
+        remarks = [str(remark) for remark in cast("list[object]", self.facts.get("remarks", []))]
+        if self.record.prediction is None:
+            return self.plan, remarks
+        plan = self.plan.affordable(self.record.prediction.plain_s, self._variants())
+        if out := len(self.plan.prompts) - len(plan.prompts):
+            remarks.append(
+                f"The machine is slow or busy: {out} of {len(self.plan.prompts)} prompts were left out to keep the run "
+                "short, so there is more noise."
+            )
+        return plan, remarks
 
     def _left(self, units: int) -> float | None:
         if not self._fresh:

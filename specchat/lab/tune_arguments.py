@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-QUICK = {"prompts": 6, "tokens": 64, "seeds": 1}
+QUICK = {"prompts": 6, "tokens": 48, "seeds": 1}
+QUICK_S = 240.0
+"""Seconds that a quick run is meant to take at most: a slow machine runs fewer of the prompts."""
 FULL = {"prompts": 12, "tokens": 192, "seeds": 3}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What belongs to tuning alone; call it after the pair's and the sampling's arguments, which it shares."""
     group = parser.add_argument_group("tuning")
-    group.add_argument("--quick", action="store_true", help=f"a few minutes instead of an hour: {QUICK}")
+    group.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"at most about {QUICK_S / 60:.0f} minutes instead of an hour: {QUICK}, fewer prompts where they would take longer",
+    )
     group.add_argument(
         "--prompts", default=None, metavar="N|FILE",
         help=f"how many of the built-in prompts (default {FULL['prompts']}, {QUICK['prompts']} with --quick), or a "

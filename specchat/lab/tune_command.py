@@ -14,7 +14,7 @@ from pathlib import Path
 from specchat.decode.sampling import Sampling
 from specchat.lab import tune_report, tune_start
 from specchat.lab.tune import Outcome
-from specchat.lab.tune_arguments import FULL, QUICK
+from specchat.lab.tune_arguments import FULL, QUICK, QUICK_S
 from specchat.lab.tune_plan import Plan, prompts_from
 from specchat.lab.tune_table import (
     cache_table,
@@ -49,6 +49,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         gamma=args.gamma,
         gammas=() if args.gammas is None else _numbers(args.gammas),
         exhaustive=args.exhaustive,
+        budget_s=QUICK_S if args.quick else None,
     )
 
 

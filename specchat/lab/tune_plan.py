@@ -43,7 +43,8 @@ class Plan:
     """One run. Its sampling's seed is not used: `seeds` are.
 
     drafter "": the pair's own choice. gamma: of the stages before the sweep (None: the predicted best).
-    gammas: these alone are swept (): those that could win.
+    gammas: these alone are swept (): those that could win. budget_s: where the machine is too slow for it, some
+    prompts are left out (None: never).
     """
 
     prompts: tuple[Prompt, ...]
@@ -54,6 +55,7 @@ class Plan:
     gamma: int | None = None
     gammas: tuple[int, ...] = ()
     exhaustive: bool = False
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.prompts:
@@ -78,6 +80,17 @@ class Plan:
     def size(self) -> int:
         """How many units each variant has."""
         return len(self.prompts) * len(self.seeds)
+
+    def affordable(self, plain_s: float, variants: int) -> Plan:
+        """As many of the prompts as fit the budget, each category at least once. plain_s: seconds of a plain round.
+
+        No variant is expected to be slower than plain decoding by much; a tenth is added for reading the prompts.
+        """
+        if self.budget_s is None:
+            return self
+        each = 1.1 * len(self.seeds) * self.tokens * plain_s * variants
+        least = max(2, len({prompt.category for prompt in self.prompts}))
+        return replace(self, prompts=self.prompts[: max(least, int(self.budget_s / max(each, 1e-9)))])
 
     @property
     def draft_sampling(self) -> Sampling:

@@ -13,7 +13,7 @@ from gradio.components import Component
 
 from specchat.lab import tune_memory, tune_report, tune_start
 from specchat.lab.tune import Outcome
-from specchat.lab.tune_arguments import FULL, QUICK
+from specchat.lab.tune_arguments import FULL, QUICK, QUICK_S
 from specchat.lab.tune_bed import identity_of
 from specchat.lab.tune_plan import Plan, built_in, own_prompts
 from specchat.pair import Pair
@@ -149,7 +149,7 @@ class TuneTab:
         prompts = own_prompts(text) if source == "own" else built_in(scope == "quick")
         return Plan(
             prompts, size["tokens"], tuple(range(size["seeds"])), replace(settings.sampling, seed=None),
-            settings.drafter, exhaustive=every,
+            settings.drafter, exhaustive=every, budget_s=QUICK_S if scope == "quick" else None,
         )  # fmt: skip
 
     def _measure(self, session: Session, plan: Plan, path: Path | None) -> Iterator[Updates]:

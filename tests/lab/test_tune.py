@@ -168,6 +168,18 @@ def test_ties_are_told() -> None:
     assert any("cannot be told from" in remark for remark in advice.remarks), advice.remarks
 
 
+def test_a_slow_machine_runs_fewer_prompts_each_category_at_least_once() -> None:
+    bed = Planted()
+    outcome = tuned(bed, replace(PLAN, budget_s=1.0))
+    assert [prompt.id for prompt in outcome.plan.prompts] == ["code-01", "summary-01"]
+    assert {unit.prompt for unit in outcome.units} == {"code-01", "summary-01"}
+    assert outcome.complete
+    assert any("2 of 4 prompts were left out" in remark for remark in outcome.remarks)
+    assert outcome.progress.done == outcome.progress.total
+    whole = tuned(Planted(), replace(PLAN, budget_s=1e6))
+    assert len(whole.plan.prompts) == 4 and not whole.remarks
+
+
 # -- stopping and going on ---------------------------------------------------------------------------
 
 
