@@ -1,0 +1,59 @@
+"""Searching and drawing by blocks gives what searching and drawing through the whole row gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.decode.sampling import BLOCK, BadLogits, Sampling, _largest, probs, sample
+
+WIDE = BLOCK * 96
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 24), st.integers(1, 5), st.booleans())
+def test_the_largest_are_the_largest(seed: int, k: int, rows: int, crowded: bool) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, WIDE, generator=rng)
+    if crowded:
+        # All of the largest in one block: the other blocks' maxima are no guide to their second best.
+        logits[:, 5 * BLOCK : 6 * BLOCK] += 20
+    values, ids = _largest(logits, k)
+    expected = logits.topk(k)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(logits.gather(1, ids), values) and all(len(set(row.tolist())) == k for row in ids)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_is_found_wherever_it_lies(bad: float) -> None:
+    for place in (0, BLOCK - 1, WIDE // 2 + 3, WIDE - 1):
+        logits = torch.zeros(1, WIDE)
+        logits[0, place] = bad
+        with pytest.raises(BadLogits):
+            probs(logits, [], Sampling(top_k=20))
+
+
+def test_a_draw_by_blocks_follows_the_weights() -> None:
+    """χ² over 12,000 draws, 60 cells of which many share a block; α = 1e-6, fixed seed."""
+    rng = torch.Generator().manual_seed(7)
+    weights = torch.zeros(WIDE)
+    places = torch.cat([torch.arange(30) * 7, torch.arange(30) * 311 + 1000])
+    weights[places] = torch.rand(60, generator=rng) + 0.2
+    law = weights / weights.sum()
+    draws = torch.tensor([sample(weights, rng) for _ in range(12_000)])
+    counts = torch.bincount(draws, minlength=WIDE)
+    assert int(counts[weights == 0].sum()) == 0, "a weight of 0 was drawn"
+    expected = law[places] * len(draws)
+    statistic = ((counts[places] - expected) ** 2 / expected).sum()
+    assert float(torch.special.gammaincc(torch.tensor(59 / 2), statistic / 2)) > 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_a_weight_of_zero_is_never_drawn_however_few_there_are(seed: int, some: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    weights = torch.zeros(WIDE)
+    weights[torch.randint(WIDE, (some,), generator=rng)] = torch.rand(some, generator=rng) * 1e-6 + 1e-30
+    assert float(weights[sample(weights, rng)]) > 0
