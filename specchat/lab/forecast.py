@@ -82,7 +82,7 @@ def _model(topic: str, source: str, options: PairOptions, ask: bool) -> tuple[li
     )
     return [
         Finding(topic, "yes", text),
-        *([Finding(topic, "open", model.still)] if model.still else []),
+        *([Finding(topic, "note", model.still)] if model.still else []),
     ], model
 
 

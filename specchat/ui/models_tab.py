@@ -15,8 +15,9 @@ from specchat.model.catalog import Finding, PairOptions, find
 from specchat.ui import models_form as form
 from specchat.ui import models_view as view
 from specchat.ui.checker import Checker
-from specchat.ui.desk import Desk
+from specchat.ui.desk import ANSWERING, Desk
 from specchat.ui.sidebar import Controls
+from specchat.worker import WorkerStatus
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
@@ -84,7 +85,7 @@ class ModelsTab:
         """Binds the handlers."""
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         checking = {
-            **quiet, "inputs": self.form.all(), "outputs": [self.found, self.ask, self.checked],
+            **quiet, "inputs": self.form.all(), "outputs": self._checked_outputs(),
             "concurrency_limit": None, "trigger_mode": "always_last",
         }  # fmt: skip
         gr.on([*self.form.settled(), self.test.click], self.check, **checking)
@@ -109,8 +110,11 @@ class ModelsTab:
     def _current_outputs(self) -> list[Component]:
         return [self.going, self.shown, self.load, self.withdraw]
 
+    def _checked_outputs(self) -> list[Component]:
+        return [self.found, self.ask, self.checked, self.form.known, self.form.why]
+
     def _outputs(self) -> list[Component]:
-        return [*self._current_outputs(), self.found, self.ask, self.checked, self.refusal]
+        return [*self._current_outputs(), *self._checked_outputs(), self.refusal]
 
     # -- choosing ---------------------------------------------------------------------------------
 
@@ -132,7 +136,12 @@ class ModelsTab:
         if isinstance(options, str):
             yield {self.found: view.sentence(options), self.ask: gr.update(visible=False), self.checked: None}
             return
-        yield {self.found: view.sentence("Asking the hub." if ask_hub else "Checking.")}
+        key = view.known_key(options)
+        yield {
+            self.found: view.sentence("Asking the hub." if ask_hub else "Checking."),
+            self.form.known: key or None,
+            self.form.why: view.why(key),
+        }
         found = self.checker.check(options, self._freed(options), ask_hub)
         yield {
             self.found: view.findings(found),
@@ -261,10 +270,18 @@ class ModelsTab:
             return "" if old else view.progress(*self._outcome)
         if loading.running():
             return view.progress("loading", view.under_way(status))
-        ahead = "what is being loaded now" if status.state == "loading" else "the reply in flight has ended"
-        return view.progress(
-            "waiting", f"Loads after {ahead}." if status.state == "loading" else f"Loads as soon as {ahead}."
+        return view.progress("waiting", _waiting(status))
+
+
+def _waiting(status: WorkerStatus) -> str:
+    if status.state == "busy":
+        what = (
+            "the reply in flight has ended"
+            if status.message == ANSWERING
+            else "what is being measured has ended"
         )
+        return f"Loads as soon as {what}."
+    return "Loads after what is being loaded now." if status.state == "loading" else "Loading begins."
 
 
 def _refused(checked: Checked) -> bool:

@@ -93,7 +93,7 @@ def test_a_gguf_is_compared_and_planned_without_converting_it(tmp_path: Path) ->
     options = PairOptions(str(folder), str(path), context=64, cache_dir=cache)
     found = forecast(options)
     assert said(found, "Vocabulary")[0][0] == said(found, "Memory")[0][0] == "yes"
-    assert any(verdict == "open" and "converted once" in text for verdict, text in said(found, "Draft"))
+    assert any(verdict == "note" and "converted once" in text for verdict, text in said(found, "Draft"))
     assert not gguf_folder(path, cache).exists()
     open_pair(options, lambda message: None)
     assert all(verdict == "yes" for verdict, _ in said(forecast(options), "Draft"))

@@ -174,7 +174,7 @@ def test_a_load_waits_for_the_reply_in_flight_and_can_be_taken_back(
     place.worker.submit(Task(lambda *_: go.wait(120)))
     try:
         page.click("#sc-models-load")
-        going(page, "as soon as the reply in flight has ended")
+        going(page, "as soon as what is being measured has ended")
         page.click("#sc-models-withdraw")
         going(page, "taken back")
     finally:
