@@ -52,7 +52,7 @@ class LaneControls:
 
     def _build_own(self) -> None:
         drafter = self.desk.settings.drafter
-        self.gamma = _slider("Lane C: γ, proposals a round", GAMMA, 8, "sc-race-gamma")
+        self.gamma = _slider("Lane C: γ", GAMMA, 8, "sc-race-gamma")
         self.drafter = gr.Dropdown(
             sidebar.drafter_choices(tuple(dict.fromkeys([*DRAFTERS, drafter]))), value=drafter, label="Lane C: drafter",
             elem_id="sc-race-drafter", min_width=200,

@@ -108,8 +108,10 @@ def _text(race: Race, run: Run) -> str:
         for piece in beat.pieces:
             inner += _piece(piece, flags.get(place, []))
             place += 1
+        if beat is run.beats[-1]:
+            inner += escape(run.tail)
         parts.append(f'<span data-at="{beat.at:.4f}" data-n="{len(beat.pieces)}">{inner}</span>')
-    return "".join(parts) + escape(run.tail)
+    return "".join(parts)
 
 
 def _flags(race: Race, run: Run) -> dict[int, list[tuple[str, str]]]:

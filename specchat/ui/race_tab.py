@@ -105,7 +105,7 @@ class RaceTab:
         )
         sidebar = self.controls
         self.take.click(
-            self.taken, outputs=[sidebar.on, sidebar.gamma, sidebar.drafter, self.take, self.status], queue=False, **quiet
+            self.taken, outputs=[sidebar.on, sidebar.gamma, sidebar.drafter, sidebar.adaptive, self.take, self.status], queue=False, **quiet
         )  # fmt: skip
         self.lanes.wire(self.controls)
 
@@ -228,10 +228,9 @@ class RaceTab:
             self.controls.on: True,
             self.controls.gamma: own.gamma,
             self.controls.drafter: own.drafter,
+            self.controls.adaptive: own.adaptive,
             self.take: gr.update(visible=False),
-            self.status: status_line(
-                "ready", f"The sidebar now has γ\u00a0{own.gamma} and lane C's drafter."
-            ),
+            self.status: status_line("ready", "The sidebar now has lane C's γ and drafter."),
         }
 
     def show(self, repeat: object, request: gr.Request) -> Updates:
@@ -247,12 +246,12 @@ def _own(found: Race) -> Settings | None:
     if len(found.lanes) < 3 or not found.of(2):
         return None
     settings = found.lanes[2].settings
-    return settings if settings.draft_sampling is None and not settings.adaptive else None
+    return settings if settings.draft_sampling is None else None
 
 
 def _over(found: Race) -> str:
     if found.problem:
         return status_line("failed", "The race failed. Ready for the next.")
     if found.cancelled:
-        return status_line("ready", "Stopped. What had finished is kept.")
+        return status_line("ready", "Stopped. What had finished is kept." if found.runs else "Stopped.")
     return status_line("ready", "Finished. The replay runs at the speed of the lanes.")
