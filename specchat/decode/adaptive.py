@@ -56,7 +56,8 @@ class Adaptive:
             self._look()
         other = self._try()
         if other is not None:
-            return other, f"γ {other} tried once; {self._why}"
+            now = f"γ {self.best}" if self.best else "plain decoding"
+            return other, f"tried once; so far {now} is best, {self._why}"
         return self.best, self._why
 
     def learn(self, event: Round) -> None:
@@ -96,8 +97,7 @@ class Adaptive:
             self.best = top
         beside = [g for g in (self.best - 1, self.best + 1) if 0 < g <= self._most]
         others = words(outlook, [*beside, *([0] if self.best else [])])
-        now = f"γ {self.best}" if self.best else "plain decoding"
-        self._why = f"{now} is expected to give {outlook.speed(self.best):.1f} tok/s ({others})"
+        self._why = f"{outlook.speed(self.best):.1f} tok/s expected ({others})"
 
     def _try(self) -> int | None:
         """Now and then a neighbour, when its expected loss has been saved up."""

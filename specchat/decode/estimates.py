@@ -22,6 +22,12 @@ this comes about once in some hundreds of rounds, and costs little then."""
 TURNED = 0.15
 """What the rounds before still count when the text has turned."""
 
+SLOPE, SLOPE_SPREAD = 0.03, 0.08
+"""What a further row is assumed to add to a verification, and how far from that it may be, in shares of its time."""
+
+STEP_SPREAD = 0.1
+"""How far one number of rows may lie from the line through all, in shares of its time: kernels have their steps."""
+
 OUTLIER = 3.0
 """A time counts as at most this many times the mean so far."""
 
@@ -116,17 +122,24 @@ class Mean:
 class Judging:
     """Seconds of a round beside drafting, by the rows of its verification (1 is a plain step).
 
-    Rows that were hardly ever seen follow the straight line through the others.
+    Each row's mean is drawn towards a straight line through all of them, the more so the noisier the clock is and
+    the less the row was seen; the line's slope is drawn towards `SLOPE` in the same way. So a busy machine makes the
+    estimates cautious instead of wild.
     """
 
     by_rows: dict[int, Mean] = field(default_factory=dict)
+    noise: Mean = field(default_factory=lambda: Mean(5 * 0.1**2, 5))
+    """Squared relative distance of a round's seconds from what was expected."""
 
     def learn(self, rows: int, seconds: float) -> None:
         """One more round."""
-        for mean in self.by_rows.values():
-            mean.total, mean.count = mean.total * FADE, mean.count * FADE
+        for other in self.by_rows.values():
+            other.total, other.count = other.total * FADE, other.count * FADE
         mean = self.by_rows.setdefault(rows, Mean())
-        mean.add(mean.cut(seconds), 1.0)
+        seconds = mean.cut(seconds)
+        if mean.count > 1:
+            self.noise.add((seconds / mean.value - 1) ** 2)
+        mean.add(seconds, 1.0)
 
     def upto(self, rows: int) -> list[float]:
         """Entry r - 1: seconds with r rows, 1…rows. All 0 before anything was seen."""
@@ -138,13 +151,13 @@ class Judging:
         level = sum(count * value for _, count, value in seen) / weight
         spread = sum(count * (r - at) ** 2 for r, count, _ in seen)
         slope = sum(count * (r - at) * (value - level) for r, count, value in seen)
-        # A row more is assumed to cost 3 % as long as nothing else was seen.
-        slope = max(0.0, (slope + 0.5 * 0.03 * level) / (spread + 0.5))
+        drawn, noise = self.noise.value / SLOPE_SPREAD**2, self.noise.value / STEP_SPREAD**2
+        slope = max(0.0, (slope + drawn * SLOPE * level) / (spread + drawn))
         found = []
         for r in range(1, rows + 1):
             line = max(level + slope * (r - at), 0.1 * level)
             mean = self.by_rows.get(r)
-            found.append((mean.total + 2 * line) / (mean.count + 2) if mean else line)
+            found.append((mean.total + noise * line) / (mean.count + noise) if mean else line)
         return found
 
 
@@ -227,7 +240,5 @@ class Estimates:
 
 
 def words(outlook: Outlook, gammas: Sequence[int]) -> str:
-    """ "γ 3: 69.8 tok/s, plain: 43.1 tok/s"."""
-    return ", ".join(
-        f"{f'γ {gamma}' if gamma else 'plain'}: {outlook.speed(gamma):.1f} tok/s" for gamma in gammas
-    )
+    """ "γ 3: 69.8, plain: 43.1", in tok/s."""
+    return ", ".join(f"{f'γ {gamma}' if gamma else 'plain'}: {outlook.speed(gamma):.1f}" for gamma in gammas)

@@ -99,7 +99,7 @@ def choice_line(meter: Meter) -> str:
     if not why:
         return '<p class="sc-choice" data-choice="none"><b>γ is chosen by measurements.</b> Nothing measured yet.</p>'
     state = "rest" if why.startswith("Speculation is resting") else "on"
-    return f'<p class="sc-choice" data-choice="{state}" title="{escape(why)}"><b>γ {meter.gamma} now.</b> {escape(why)}</p>'
+    return f'<p class="sc-choice" data-choice="{state}" title="{escape(why)}"><b>γ {meter.gamma} now:</b> {escape(why)}</p>'
 
 
 def _keys(stats: Stats) -> str:

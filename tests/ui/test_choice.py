@@ -49,13 +49,13 @@ def meter(choice: str, gamma: int = 4) -> Meter:
 
 
 def test_the_line_shows_the_gamma_in_force_and_why():
-    html = choice_line(meter("γ 3 is expected to give 71.0 tok/s (plain: 43.0 tok/s)", 3))
-    assert 'data-choice="on"' in html and "<b>γ 3 now.</b>" in html and "71.0 tok/s" in html
+    html = choice_line(meter("71.0 tok/s expected (plain: 43.0)", 3))
+    assert 'data-choice="on"' in html and "<b>γ 3 now:</b>" in html and "71.0 tok/s" in html
 
 
 def test_a_resting_speculation_is_said_and_looks_different():
     html = choice_line(meter("Speculation is resting: it lost 12 %; next try in 64 tokens", 0))
-    assert 'data-choice="rest"' in html and "γ 0 now." in html and "lost 12 %" in html
+    assert 'data-choice="rest"' in html and "γ 0 now:" in html and "lost 12 %" in html
 
 
 def test_the_line_is_there_with_these_settings_only_and_before_anything_was_measured():
