@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specchat.lab.tune import Outcome
 from specchat.lab.tune_advice import Advice
+from specchat.lab.tune_plot_kinds import kinds_plot
 from specchat.lab.tune_plots import gain_plot, length_plot, speed_plot
 from specchat.lab.tune_table import (
     HINTS,
@@ -135,7 +136,7 @@ def plots(outcome: Outcome) -> str:
     """All that there are figures for."""
     drawn = "".join(
         f'<div class="sc-tune-card">{plot}</div>'
-        for plot in (speed_plot(outcome), length_plot(outcome), gain_plot(outcome))
+        for plot in (speed_plot(outcome), length_plot(outcome), gain_plot(outcome), kinds_plot(outcome))
         if plot
     )
     return f'<div class="sc-tune-plots">{drawn}</div>' if drawn else ""

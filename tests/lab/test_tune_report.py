@@ -13,6 +13,7 @@ from specchat.decode.sampling import Sampling
 from specchat.lab import tune_report
 from specchat.lab.suite import Prompt
 from specchat.lab.tune import Outcome, Tuning
+from specchat.lab.tune_plot_kinds import kinds_plot
 from specchat.lab.tune_plots import curve_plot, gain_plot, length_plot, speed_plot, steps
 from specchat.lab.tune_record import Record
 from specchat.lab.tune_start import data
@@ -100,6 +101,16 @@ def test_a_run_that_was_stopped_early_has_a_report_too() -> None:
         html = tune_report.page(outcome_of(Planted(stop_after=stop_after)))
         tags(html)
         assert "was stopped" in html
+
+
+def test_categories_are_told_apart_by_shape_and_escaped(outcome: Outcome) -> None:
+    picture = ElementTree.fromstring(kinds_plot(outcome))
+    assert "code: γ 1" in picture.attrib["aria-label"] and "summary: γ 1" in picture.attrib["aria-label"]
+    assert any("z" in path.attrib["d"] for path in picture.iter("path")), "squares beside dots"
+    plan = replace(PLAN, prompts=tuple(Prompt(f"{i}", f"{HOSTILE}{i}", "x") for i in range(6)))
+    many = kinds_plot(outcome_of(Planted(), plan))
+    tags(many)
+    assert "<img" not in many
 
 
 @pytest.mark.parametrize("plot", [speed_plot, length_plot, gain_plot])

@@ -68,7 +68,7 @@ def test_a_result_begins_with_what_to_set_and_marks_its_row() -> None:
     assert outcome.advice is not None
     html = tune_view.result(outcome)
     assert html.index("sc-tune-advice") < html.index("Predicted before measuring") < html.index("Stages")
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 4
     assert html.count('class="sc-tune-mark"') == 2
     assert outcome.advice.reason.split(";")[0] in html
 
