@@ -236,12 +236,22 @@ def _token_at(record: Record, at: int) -> tuple[int, int]:
 
 
 def why_texts_differ(a: Record, b: Record) -> str:
-    """A remark when the texts could not have been the same anyway; "" otherwise."""
+    """Why it is no wonder that the texts differ, when it is none; "" otherwise."""
     if a.head.messages != b.head.messages or a.head.system != b.head.system:
         return "The two replies answer different conversations, so their texts are not to be compared word for word."
     if a.note or b.note:
         return "A record that was cut off lacks the end of its text."
+    if a.text == b.text:
+        return ""
+    if not (_greedy(a) and _greedy(b)):
+        return "Sampling was on: other rounds draw other numbers, so the texts may part although both follow the target."
     return ""
+
+
+def _greedy(record: Record) -> bool:
+    now = flat(record.head.settings)
+    temperature = now.get("sampling.temperature")
+    return now.get("sampling.top_k") == 1 or (isinstance(temperature, int | float) and temperature < 1e-5)
 
 
 Points = Sequence[tuple[float, float]]

@@ -13,7 +13,7 @@ from specchat.lab.compare import WINDOW, Points, accepted_means, tokens_over_tim
 from specchat.lab.record_parts import Record
 
 WIDTH, HEIGHT = 460, 236
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 36
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 36
 MOST_POINTS = 500
 
 
@@ -54,7 +54,7 @@ def figure(title: str, up: str, along: str, lines: Sequence[Points]) -> str:
         f'<figure class="sc-records-figure"><figcaption>{escape(title)}{legend}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(spoken)}">{_axes(xs, ys, right, top)}{curves}'
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">{escape(along)}</text>'
-        f'<text x="12" y="{(TOP + HEIGHT - BOTTOM) / 2:.0f}" text-anchor="middle" transform="rotate(-90 12 {(TOP + HEIGHT - BOTTOM) / 2:.0f})">{escape(up)}</text>'
+        f'<text x="11" y="{(TOP + HEIGHT - BOTTOM) / 2:.0f}" text-anchor="middle" transform="rotate(-90 11 {(TOP + HEIGHT - BOTTOM) / 2:.0f})">{escape(up)}</text>'
         "</svg></figure>"
     )
 

@@ -22,7 +22,7 @@ main { max-width: 1000px; margin: 0 auto; }
 :root { --font: system-ui, sans-serif; --font-mono: ui-monospace, monospace; color-scheme: light dark; }
 h1 { font-size: 22px; } h2 { font-size: 17px; margin: 28px 0 8px; }
 .gradio-container .sc-records-facts { margin: 0 0 14px; max-width: none; }
-.sc-records-figures, .sc-records-tables { margin-top: 24px; }
+.gradio-container .sc-records-figures, .gradio-container .sc-records-tables { margin-top: 24px; }
 footer { color: var(--sc-soft); font-size: 13px; margin-top: 32px; }
 """
 

@@ -79,10 +79,10 @@ def _moment(written: str) -> str:
 def _machine(record: Record) -> list[str]:
     about = record.head.hardware
     found = [str(about[name]) for name in ("gpu", "system", "machine") if about.get(name)]
-    return [
-        *found,
-        *([f"{about['threads']} threads of {about.get('cores')} cores"] if about.get("threads") else []),
-    ]
+    if about.get("threads"):
+        threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+        found.append(f"{threads} of {about.get('cores')} cores")
+    return found
 
 
 def messages(record: Record) -> str:

@@ -40,6 +40,9 @@ def run(args: argparse.Namespace, sleep: Callable[[float], None] = time.sleep) -
     """Plays and exports. Raises ValueError or OSError with a sentence."""
     if not 0 <= args.speed <= 1000:
         raise ValueError(f"--speed is {args.speed:g}; it must be between 0 and 1000.")
+    for out in filter(None, (args.csv, args.html)):
+        if not out.absolute().parent.is_dir():
+            raise ValueError(f"{out} cannot be written: there is no such folder.")
     record = chosen(args.file, args.reply)
     other = chosen(args.compare, 0) if args.compare else None
     if args.csv:

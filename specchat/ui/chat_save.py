@@ -9,7 +9,8 @@ from pathlib import Path
 import gradio as gr
 from gradio.components import Component
 
-from specchat.lab.record import facts, record_of
+from specchat.chat.stream import text_of
+from specchat.lab.record import Spell, facts, record_of
 from specchat.lab.record_parts import Record
 from specchat.lab.record_write import as_bytes
 from specchat.ui.desk import Desk, status_line
@@ -41,8 +42,17 @@ def record(desk: Desk, reply: Reply) -> Record:
     shown = sum(len(piece.text) for piece in reply.pieces)
     return record_of(
         reply.job, reply.pair, reply.reading, reply.rounds, reply.pieces, reply.in_force, reply.finished,
-        reply.text[shown:], desk.spell,
+        reply.text[shown:], _speller(desk, reply),
     )  # fmt: skip
+
+
+def _speller(desk: Desk, reply: Reply) -> Spell:
+    """Id → text by the pair that wrote the reply; another that was loaded since would spell nonsense."""
+    pair = desk.worker.pair
+    if pair is None or reply.pair is None or pair.target_name != reply.pair.target:
+        return lambda id: ""
+    tokenizer = pair.tokenizer
+    return lambda id: text_of(tokenizer, [id])
 
 
 class ChatSave:

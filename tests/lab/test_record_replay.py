@@ -89,6 +89,7 @@ def test_two_records_tell_what_was_set_differently_and_where_the_texts_part() ->
     assert (found.same, found.token, found.a[:4], found.b[:4]) == (False, 5, "five", "FIVE")
     assert "19 characters and part at token 5, round 3" in found.sentence
     assert compare.parting(a, a).same
+    assert "Sampling was on" in compare.why_texts_differ(a, b)
     numbers = {
         x.name: (x.text, y.text, over) for x, y, over in compare.side_by_side(a, record("one two", step=0.4))
     }
@@ -188,7 +189,7 @@ def test_a_terminal_is_not_told_what_it_would_obey(capsys: pytest.CaptureFixture
         (["nowhere.jsonl"], "does not exist"),
         (["{saved}", "--speed", "-1"], "--speed is -1"),
         (["{saved}", "--reply", "3"], "the file holds 2"),
-        (["{saved}", "--speed", "0", "--csv", "/nowhere/at/all.csv"], "No such file"),
+        (["{saved}", "--speed", "0", "--csv", "/nowhere/at/all.csv"], "there is no such folder"),
     ],
 )
 def test_the_terminal_tells_what_is_wrong(
