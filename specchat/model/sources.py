@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -56,7 +59,43 @@ def resolve(source: str, cache_dir: Path | str | None = None, progress: Progress
 
         return ensure_gguf(Path(source).expanduser(), cache_dir, progress)
     progress(f"Looking for {source} on the hub and in its local cache.")
-    return _from_hub(source)
+    with _watched(source, progress):
+        return _from_hub(source)
+
+
+@contextmanager
+def _watched(source: str, progress: Progress, every_s: float = 1.0) -> Iterator[None]:
+    """Says once a second how much of a hub id has arrived, read off its growing folder in the hub's cache."""
+    import huggingface_hub
+
+    blobs = Path(huggingface_hub.constants.HF_HUB_CACHE) / f"models--{source.replace('/', '--')}" / "blobs"
+    before, over = _bytes_in(blobs), threading.Event()
+
+    def watch() -> None:
+        seen = before
+        while not over.wait(every_s):
+            now = _bytes_in(blobs)
+            if now > seen:
+                seen = now
+                progress(f"Fetching {source} from the hub: {(now - before) / 1e6:,.0f} MB so far.")
+
+    watcher = threading.Thread(target=watch, name="fetching", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _bytes_in(folder: Path) -> int:
+    """What the files of a folder take; those that are being moved meanwhile do not count."""
+    total = 0
+    with suppress(OSError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                total += path.stat().st_size
+    return total
 
 
 def display_name(source: str) -> str:
