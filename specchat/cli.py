@@ -18,6 +18,8 @@ from typing import TextIO, cast, get_args
 
 from specchat.lab.bench_arguments import add_arguments as add_bench_arguments
 from specchat.lab.distil.arguments import add_arguments as add_distil_arguments
+from specchat.lab.doctor_arguments import add_arguments as add_doctor_arguments
+from specchat.lab.proof_arguments import add_arguments as add_proof_arguments
 from specchat.lab.replay_command import add_arguments as add_replay_arguments
 from specchat.lab.sampling_arguments import add_sampling_arguments as add_sampling_arguments
 from specchat.lab.sampling_arguments import settings_of as settings_of
@@ -131,6 +133,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_sampling_arguments(tune, chosen=False)
     add_tune_arguments(tune)
     tune.set_defaults(run=_tune)
+    doctor = commands.add_parser("doctor", help="say why speculation is not faster here, and what helps")
+    add_doctor_arguments(doctor)
+    add_pair_arguments(doctor)
+    add_sampling_arguments(doctor)
+    doctor.set_defaults(run=_doctor)
+    proof = commands.add_parser("proof", help="test that speculation does not change what is written")
+    add_proof_arguments(proof)
+    add_pair_arguments(proof)
+    add_sampling_arguments(proof)
+    proof.set_defaults(run=_proof)
     replay = commands.add_parser("replay", help="play a saved reply again; export and compare records")
     add_replay_arguments(replay)
     replay.set_defaults(run=_replay)
@@ -240,6 +252,18 @@ def _tune(args: argparse.Namespace) -> int:
     from specchat.lab import tune_command
 
     return tune_command.run(args, options_of(args), progress_on(sys.stderr), print)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from specchat.lab import doctor_command
+
+    return doctor_command.run(args, options_of(args), progress_on(sys.stderr), print)
+
+
+def _proof(args: argparse.Namespace) -> int:
+    from specchat.lab import proof_command
+
+    return proof_command.run(args, options_of(args), progress_on(sys.stderr), print)
 
 
 def tee(*listeners: Progress) -> Progress:

@@ -49,7 +49,7 @@ def misaligned(chart: Chart) -> Finding | None:
 def gamma(chart: Chart) -> Finding | None:
     """Another γ would be faster with everything else as it is."""
     settings, best = chart.evidence.settings, chart.best_gamma
-    if not chart.pays or settings.adaptive or settings.gamma in (0, best):
+    if not chart.pays or settings.adaptive or settings.confidence or settings.gamma in (0, best):
         return None
     cost = chart.share(chart.base.token_s(chart.gamma) - chart.best_s)
     last = chart.base.chances[-1] if chart.base.chances else chart.base.alpha

@@ -11,7 +11,8 @@ from gradio.components import Component
 
 from specchat.chat.conversation import is_blank, well_formed
 from specchat.lab import suite
-from specchat.lab.proof import Plan, Progress, Proof, prove
+from specchat.lab.proof import prove
+from specchat.lab.proof_plan import Plan, Progress, Proof
 from specchat.pair import Pair
 from specchat.ui import proof_view as view
 from specchat.ui.desk import Desk, status_line

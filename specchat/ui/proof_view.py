@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from specchat.lab.agreement import TIE
-from specchat.lab.proof import ALPHA, Cell, GreedyRow, Law, Progress, Proof
+from specchat.lab.proof_plan import ALPHA, Cell, GreedyRow, Law, Progress, Proof
 from specchat.lab.proof_stats import Test
+from specchat.lab.proof_words import TITLES, p_words, sentences, state_of
 from specchat.ui.panels import percent, seconds
 
 INTRO = (
@@ -52,72 +53,13 @@ def result(proof: Proof, progress: Progress | None = None) -> str:
     return f'<div class="sc-proof">{"".join(parts)}</div>'
 
 
-def state_of(proof: Proof) -> str:
-    """ "different", "same", or "nothing" when nothing was put to the test."""
-    if any(row.difference for row in proof.greedy) or (proof.law is not None and proof.law.differs):
-        return "different"
-    drafted = sum(row.on.drafted for row in proof.greedy) + (proof.law.stats.drafted if proof.law else 0)
-    compared = sum(row.compared for row in proof.greedy) + (proof.law.n if proof.law else 0)
-    return "same" if drafted and compared else "nothing"
-
-
 def verdict(proof: Proof) -> str:
     """The sentence at the top."""
     state = state_of(proof)
-    titles = {
-        "same": "No difference found",
-        "different": "A difference was found",
-        "nothing": "Nothing was put to the test",
-    }
-    said = [*_greedy_words(proof), *_law_words(proof)]
-    if state == "nothing":
-        said = [
-            "No proposal was judged, so on and off were the same thing. Switch speculation on, or choose a drafter that "
-            "has something to propose."
-        ]
-    if proof.stopped:
-        said.append("It was stopped: this is what there was until then.")
-    lines = "".join(f"<p>{escape(line)}</p>" for line in said)
+    lines = "".join(f"<p>{escape(line)}</p>" for line in sentences(proof))
     return (
-        f'<section class="sc-proof-verdict" data-verdict="{state}"><h3>{titles[state]}</h3>{lines}</section>'
+        f'<section class="sc-proof-verdict" data-verdict="{state}"><h3>{TITLES[state]}</h3>{lines}</section>'
     )
-
-
-def _greedy_words(proof: Proof) -> list[str]:
-    rows = proof.greedy
-    if not rows:
-        return []
-    tokens, ties = sum(row.compared for row in rows), sum(len(row.ties) for row in rows)
-    wrong = [row for row in rows if row.difference is not None]
-    if wrong:
-        where = ", ".join(
-            f'token {row.difference.place + 1} of "{row.name}"' for row in wrong if row.difference
-        )
-        return [f"Greedy texts differ, and it is no numerical tie: {where}."]  # fmt: skip
-    tied = f", aside from {ties} numerical tie{'s' if ties != 1 else ''}" if ties else ""
-    texts = "1 text" if len(rows) == 1 else f"{len(rows)} texts"
-    return [f"Greedy: {tokens} tokens of {texts} are identical with speculation on and off{tied}."]
-
-
-def _law_words(proof: Proof) -> list[str]:
-    found = proof.law
-    if found is None or not found.tests:
-        return []
-    if found.differs:
-        worst = min(found.tests, key=lambda test: test.p)
-        return [
-            f"Sampling: the law of the first {found.first} tokens differs ({worst.name}: p = {_p(worst.p)}, distance "
-            f"{worst.distance:.2f}, {found.n} samples each). By chance a p this small comes less than once in "
-            f"{round(1 / found.threshold):,} tests. Run it once more: chance does not repeat itself, a fault does."
-        ]
-    main = found.tests[0]
-    if main.dof < 1:
-        return ["Sampling: only one outcome came, so there is no law to compare. Raise the temperature."]
-    seen = min(test.noticeable for test in found.tests if test.name != "off against the exact law")
-    return [
-        f"Sampling: {found.n} replies each, on and off, show no difference in the law of their first {found.first} tokens "
-        f"(p = {_p(main.p)}). A true distance of {seen:.2f} or more would have been noticed nine times in ten."
-    ]
 
 
 def greedy(rows: Sequence[GreedyRow]) -> str:
@@ -171,12 +113,17 @@ def law(found: Law) -> str:
     return (
         f'<section><h3 class="sc-proof-title">Law of the first tokens</h3><p class="sc-proof-note">Behind <q>{where}</q>, '
         f'in "{escape(found.prompt)}", {found.n} samples each in {seconds(found.seconds)}, every one with its own seed. '
-        f"{found.stats.accepted} of {found.stats.drafted} judged proposals were kept. The likeliest outcomes of "
+        f"{found.stats.accepted} of {_judged(found)} judged proposals were kept. The likeliest outcomes of "
         f'{"the first token" if length == 1 else f"the first {length} tokens"}:</p><div class="sc-proof-scroll" tabindex="0">'
         f'<table class="sc-proof-table sc-proof-law"><thead><tr><th scope="col">tokens</th><th scope="col">on</th>'
         f'<th scope="col">off</th>{exact}<th scope="col" class="sc-proof-bars">on above off'
         f'{", exact as a line" if exact else ""}</th></tr></thead><tbody>{body}</tbody></table></div>{tests(found)}</section>'
     )  # fmt: skip
+
+
+def _judged(found: Law) -> int:
+    """Proposals that a verdict was reached on: those behind a rejection were not looked at."""
+    return sum(reached for _, reached, _ in found.stats.by_position())
 
 
 def _cell(cell: Cell, n: int, widest: float) -> str:
@@ -223,7 +170,7 @@ def tests(found: Law) -> str:
 
 
 def _test(test: Test, threshold: float) -> str:
-    p = f"{_p(test.p)}{' (differs)' if test.p < threshold else ''}"
+    p = f"{p_words(test.p)}{' (differs)' if test.p < threshold else ''}"
     return (
         f'<tr data-same="{"no" if test.p < threshold else "yes"}"><th scope="row">{escape(test.name)}</th><td>'
         f"{test.statistic:.1f} ({test.dof})</td><td>{p}</td><td>{test.distance:.3f}</td><td>{test.noticeable:.2f}</td></tr>"
@@ -266,7 +213,3 @@ def limits(proof: Proof) -> str:
     )
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<section class="sc-proof-limits"><h3 class="sc-proof-title">What this shows, and what not</h3><ul>{items}</ul></section>'
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}" if value > 0 else "0"

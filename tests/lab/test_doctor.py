@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat import cli
 from specchat.chat.conversation import Message
 from specchat.decode.events import Prefill, Round, Token
 from specchat.decode.sampling import Sampling
@@ -329,3 +331,17 @@ def test_a_cancelled_examination_is_none_and_a_pair_without_drafters_is_a_senten
     alone.engine.drafters.clear()
     with pytest.raises(ValueError, match="cannot speculate"):
         diagnose(alone, subject, Settings(), lambda: False, lambda news: None)
+
+
+def test_the_command_tells_the_findings_in_words_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(save_tiny(tmp_path / "t", tiny()))
+    draft = str(save_tiny(tmp_path / "d", noisy_copy(tiny(), 0.05)))
+    common = ["doctor", "hello", "--target", target, "--draft", draft, "--context", "256"]
+    assert cli.main(common) == 0
+    out = capsys.readouterr().out
+    assert "your text:" in out and "1. " in out and "measured:" in out
+    assert cli.main([*common, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["findings"] and found["plain_s"] > 0 and "remedy" in found["findings"][0]

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from specchat import cli
 from specchat.chat.conversation import Message
 from specchat.decode import engine as engine_module
 from specchat.decode.drafters import ModelDrafter, Proposal
 from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling, probs, sample
+from specchat.decode.stats import Stats
 from specchat.lab import proof_stats
-from specchat.lab.proof import ALPHA, Plan, Proof, exact_law, prove
+from specchat.lab.proof import prove
+from specchat.lab.proof_law import draw, exact_law
+from specchat.lab.proof_plan import ALPHA, Plan, Proof
 from specchat.lab.proof_stats import against_law, critical, survival, survival_shifted, two_samples
 from specchat.model.compact import CompactDecoder
 from specchat.pair import Pair
 from tests.fakes import Script, constant
 from tests.oracle import full_logits
 from tests.rigs import runner, tiny
-from tests.tiny import TINY_VOCAB, noisy_copy
+from tests.tiny import TINY_VOCAB, noisy_copy, save_tiny
 from tests.worker.jobs import pair_of
 
 WARM = Settings(3, Sampling(1.0, top_k=8), "model", 64)
@@ -131,7 +136,7 @@ def broken(p: Tensor, q: Tensor | None, drafted: list[int], rng: torch.Generator
 
 def test_a_verifier_that_skips_the_residual_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "verify", broken)
-    law = run(real_pair(0.3), n=400).law
+    law = run(real_pair(0.3), n=300).law
     assert law is not None and law.differs
     tests = {test.name: test for test in law.tests}
     assert tests["on against the exact law"].p < law.threshold
@@ -166,6 +171,23 @@ def test_the_exact_law_is_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
         longer = [*prefix, one]
         second = probs(full_logits(tiny(), longer)[-1:], longer, sampling)[0]
         assert p == pytest.approx(float(first[one] * second[two]), rel=1e-3)
+
+
+def test_an_end_of_the_reply_is_one_of_the_outcomes() -> None:
+    """The end token is no id that a stop string could hold, but it is drawn like any other."""
+    pair = pair_of(*(Script(constant([0.5, *[0.0] * 273, 0.5]), 275) for _ in range(2)))
+    assert pair.eos_ids == {274}
+    free = replace(WARM, sampling=Sampling(1.0, top_k=0))
+    seen = {
+        draw(pair, [5, 6], replace(free, gamma=g), 2, seed, Stats()) for g in (0, 3) for seed in range(40)
+    }
+    assert seen == {(274,), (0, 274), (0, 0)}
+    law = run(pair, free, n=100).law
+    assert (
+        law is not None
+        and not law.differs
+        and {cell.text[-18:] for cell in law.cells} >= {"(end of the reply)"}
+    )
 
 
 def test_greedy_sampling_leaves_no_law_to_test_and_speculation_off_passes() -> None:
@@ -244,3 +266,23 @@ def test_a_tie_is_named_a_tie_and_the_comparison_goes_on() -> None:
 def test_a_draft_that_prefers_what_the_target_likes_least_changes_nothing() -> None:
     law = run(fixed_pair(), replace(WARM, sampling=Sampling(1.0, top_k=0)), n=200).law
     assert law is not None and not law.differs and law.exact_first == 2
+
+
+# -- in the terminal ------------------------------------------------------------------------------
+
+
+def test_the_command_says_the_verdict_and_its_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(save_tiny(tmp_path / "t", tiny()))
+    draft = str(save_tiny(tmp_path / "d", noisy_copy(tiny(), 0.05)))
+    common = ["proof", "hello", "--target", target, "--draft", draft, "--context", "256", "--texts", "1"]
+    assert cli.main([*common, "--check", "greedy"]) == 0
+    out = capsys.readouterr().out
+    assert "No difference found" in out and "identical" in out
+    cli.main([*common, "--check", "law", "--seconds", "0.3"])
+    assert "on against off" in capsys.readouterr().out
+    assert cli.main([*common, "--check", "greedy", "--gamma", "0"]) == 1
+    assert "Nothing was put to the test" in capsys.readouterr().out
+    assert cli.main([*common, "--seconds", "0"]) == 1
+    assert "--seconds above 0" in capsys.readouterr().err

@@ -243,8 +243,7 @@ def doctor_of(served: Served) -> None:
 
 @browser
 def test_it_reads_on_a_narrow_dark_screen(served, open_page, shot):
-    page = opened(open_page, served, dark=True)
-    page.set_viewport_size({"width": 420, "height": 900})
+    page = opened(open_page, served, width=420, height=900, dark=True)
     page.click("#sc-doctor-go")
     page.wait_for_selector(".sc-doctor-card", timeout=60_000)
     wide = page.evaluate("document.documentElement.scrollWidth")

@@ -13,7 +13,7 @@ from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
 from specchat.lab.agreement import Margin, Parting
-from specchat.lab.proof import Cell, GreedyRow, Law, Plan, Progress, Proof
+from specchat.lab.proof_plan import Cell, GreedyRow, Law, Plan, Progress, Proof
 from specchat.lab.proof_stats import Test
 from specchat.ui import proof_view as view
 from specchat.ui.desk import Desk, Options
@@ -183,7 +183,11 @@ def served() -> Iterator[Served]:
 
 def opened(open_page, served, **how):
     page = open_page(served.url, **how)
-    page.get_by_role("tab", name="Proof").click()
+    if how.get("width", 1280) < 600:
+        page.click(".overflow-menu > button")
+        page.click(".overflow-dropdown button:has-text('Proof')")
+    else:
+        page.get_by_role("tab", name="Proof").click()
     page.wait_for_selector("#sc-proof-go")
     return page
 
@@ -208,8 +212,7 @@ def test_both_checks_run_and_the_verdict_stays(served, open_page, shot):
 
 @browser
 def test_it_reads_on_a_narrow_dark_screen(served, open_page, shot):
-    page = opened(open_page, served, dark=True)
-    page.set_viewport_size({"width": 420, "height": 900})
+    page = opened(open_page, served, width=420, height=900, dark=True)
     page.get_by_label("greedy texts").click()
     page.fill("#sc-proof-prompt textarea", "hello")
     page.click("#sc-proof-go")
