@@ -284,7 +284,7 @@ def test_stop_keeps_what_had_finished_chat_waits_its_turn_and_a_closed_page_ends
 ):
     page = opened(open_page, served, width=420, left=True)
     page.fill("#sc-race-prompt textarea", "hello")
-    slide(page, "sc-race-most", 160)
+    slide(page, "sc-race-most", 400)
     slide(page, "sc-race-repeats", 5)
     page.click("#sc-race-go")
     page.wait_for_selector("[data-state='running now']:nth-child(2)", timeout=30_000)

@@ -151,11 +151,11 @@ def test_the_replay_has_every_round_at_its_time():
         [0.5, 0.7, 0.9, 1.1, 0.5, 0.6, 0.7, 0.8]
     )
     assert 'data-end="1.1000"' in html
+    assert re.findall(r'data-seconds="([\d.]+)"', html) == ["1.1000", "0.8000"]
+    assert re.findall(r'<option value="([\d.]+)"', html) == ["0.25", "0.5", "1", "2", "4"]
     one = run(0, WORDS, 0.2)
     html = result(race(Run(0, 0, one.sample, one.beats, "tail")), "count")
     assert '<span data-at="1.1000" data-n="1"> fourtail</span>' in html, "nothing stands outside the rounds"
-    assert re.findall(r'data-seconds="([\d.]+)"', html) == ["1.1000", "0.8000"]
-    assert re.findall(r'<option value="([\d.]+)"', html) == ["0.25", "0.5", "1", "2", "4"]
 
 
 def test_numbers_stand_with_their_range_or_without_a_claim():
