@@ -130,11 +130,14 @@ def _per_proposal(rounds: Sequence[Round]) -> float:
 
 
 def probe(runs: Sequence[Run], speculate: bool = True) -> Prediction | None:
-    """The whole probe: each run in turn plainly and at every probed γ. None when it was cut off (a run gave nothing)."""
+    """The whole probe: each run plainly, at every probed γ, and plainly again, so that a drift weighs on neither side.
+
+    None when it was cut off (a run gave nothing).
+    """
     plain: list[Round] = []
     drafted: dict[int, list[Round]] = {gamma: [] for gamma in PROBED} if speculate else {}
     for run in runs:
-        for gamma, found in ((0, plain), *drafted.items()):
+        for gamma, found in ((0, plain), *drafted.items(), (0, plain)):
             rounds = run(gamma)
             if not rounds:
                 return None

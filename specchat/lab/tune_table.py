@@ -213,7 +213,7 @@ def cache_table(turns: Sequence[Turn]) -> list[Row]:
             rows.append(
                 (
                     str(turn), f"{warm[0].prompt_tokens}", f"{cold[0].read}", f"{warm[0].read}",
-                    f"{before:.2f} s", f"{after:.2f} s", f"{1 - after / before:.0%}" if before else DASH,
+                    brief(before), brief(after), f"{1 - after / before:.0%}" if before else DASH,
                 )
             )  # fmt: skip
     return rows
@@ -226,6 +226,11 @@ def cache_line(turns: Sequence[Turn]) -> str:
         return ""
     turn, ids, _, read, before, after, _ = rows[-1]
     return f"turn {turn} of a conversation: first token after {after} instead of {before} ({read} of {ids} ids read)"
+
+
+def brief(seconds: float) -> str:
+    """8 ms, 0.42 s."""
+    return f"{1e3 * seconds:.0f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
 
 
 def size(count: float) -> str:
