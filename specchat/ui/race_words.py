@@ -100,8 +100,11 @@ def verdict(lanes: tuple[Lane, ...], found: Comparison) -> tuple[str, str]:
             f"{where} {best[0].upper()}{best[1:]}. Below {limit}, rounding decides between them: a verification adds "
             "up in another order than a plain step. Neither text is wrong."
         )
+    why = f"only below {limit} would rounding explain it"
+    if margin.tie:
+        why = "one of the lanes wrote neither of these"
     return "A real difference", (
-        f"{where} Sampling is off, and {best}; only below {limit} would rounding explain it. This must not happen: "
+        f"{where} Sampling is off, and {best}; {why}. This must not happen: "
         "please report it as a fault, with the prompt and these settings."
     )
 

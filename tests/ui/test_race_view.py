@@ -109,6 +109,10 @@ def test_every_verdict_has_its_sentence():
     assert short == "A real difference"
     assert "report it as a fault" in long
     assert "2.3 apart" in long
+    third = Comparison(
+        "different", 0, Wrote(1, "a", 1.0), Wrote(3, "c", 1.0), Margin(1, 2, 4e-4, 0.3, 0.3), lane=1
+    )
+    assert "wrote neither of these" in verdict(LANES, third)[1]
     assert "“b↵”" in long
     drawn = Comparison("sampling", 0, Wrote(1, "a", 0.42), Wrote(2, "the end of the reply", 0.13), lane=2)
     short, long = verdict(LANES, drawn)
