@@ -14,6 +14,9 @@ from specchat.lab.tune_sweep import DRAFTERS, SWEEP, Check, check, gap, score, s
 PAYS = 1.02
 """Below this speed-up, and within noise of plain decoding, speculation is not worth recommending."""
 
+NOISY = 0.15
+"""Noise of the speed-up beyond which a person is told that the figures are uncertain."""
+
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
             "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")  # fmt: skip
 
@@ -55,10 +58,16 @@ def advise(plan: Plan, drafter: str, prediction: Prediction, units: Sequence[Uni
         remarks.append(checked.sentence)
     speedup, measured = score(units, chosen, wave), sums(units, chosen, wave)
     against = gap(units, chosen, PLAIN, wave)
+    if against.noise > NOISY:
+        remarks.append(
+            "The figures vary much from run to run: the run was short, or the machine busy. Run it again when it is "
+            "quiet, or with more prompts and seeds."
+        )
     if speedup <= 1 or (speedup < PAYS and not against.sure):
         return _off(units, chosen, wave, speedup, tuple(remarks), checked)
     name = f"γ {chosen.gamma} with the drafter {chosen.drafter}"
-    headline = f"{name}: {speedup:.2f}× plain decoding ({measured.tok_per_s:.1f} tok/s, median)."
+    uncertain = f", ± {against.noise:.0%}" if against.noise < 1 else ""
+    headline = f"{name}: {speedup:.2f}× plain decoding{uncertain} ({measured.tok_per_s:.1f} tok/s, median)."
     reason = _reason(units, chosen, wave, scores)
     return Advice(
         chosen.gamma, chosen.drafter, speedup, measured.tok_per_s, headline, reason, tuple(remarks), checked

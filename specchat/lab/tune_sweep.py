@@ -20,8 +20,10 @@ DRAFTERS = "drafters"
 SLACK = 1.05
 """A γ could win unless even this much more than the prediction, put right by what was measured, is too little."""
 
-SURE = 2.0
-"""Standard errors beyond which a difference is more than noise."""
+SURE = (12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Standard errors beyond which a difference is more than noise, by the degrees of freedom (95 % of Student's t)."""
+
+SURE_OF_MANY = 2.1
 
 SMALLEST_NOISE = 0.01
 """Differences below this are noise however often they were measured."""
@@ -55,7 +57,7 @@ def score(units: Iterable[Unit], variant: Variant, wave: str = SWEEP, category: 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How much faster one variant is than another, as a factor, and the noise of that (± the same way)."""
+    """How much faster one variant is than another, as a factor, and the noise of that (± the same way, 95 %)."""
 
     factor: float
     noise: float
@@ -67,7 +69,7 @@ class Gap:
 
 
 def gap(units: Sequence[Unit], one: Variant, other: Variant, wave: str = SWEEP) -> Gap:
-    """From the pairs (prompt, seed) that both have: the geometric mean of their quotients, noise two standard errors."""
+    """From the pairs (prompt, seed) that both have: the geometric mean of their quotients."""
     mine, theirs = _by_place(units, one, wave), _by_place(units, other, wave)
     logs = [
         math.log(mine[place] / theirs[place])
@@ -76,8 +78,11 @@ def gap(units: Sequence[Unit], one: Variant, other: Variant, wave: str = SWEEP) 
     ]
     if not logs:
         return Gap(1.0, math.inf)
-    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
-    return Gap(math.exp(statistics.fmean(logs)), max(SMALLEST_NOISE, SURE * error))
+    if len(logs) == 1:
+        return Gap(math.exp(logs[0]), math.inf)
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    sure = SURE[len(logs) - 2] if len(logs) - 2 < len(SURE) else SURE_OF_MANY
+    return Gap(math.exp(statistics.fmean(logs)), max(SMALLEST_NOISE, sure * error))
 
 
 def _by_place(units: Sequence[Unit], variant: Variant, wave: str) -> dict[tuple[str, int], float]:

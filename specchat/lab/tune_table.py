@@ -29,7 +29,7 @@ HINTS = {
     "draft forwards": "Of one reply, on average.",
     "tok/s (quartiles)": "Median over the runs, with quartiles; from the end of the first round to the last.",
     "over plain": "Speed over plain decoding, paired by prompt and seed: the mean over the categories of the median "
-    "in each, with the noise of the comparison (two standard errors).",
+    "in each, with the noise of the comparison (95 %).",
     "memory": "Most that was in use: the process's memory on a CPU, the device's on a GPU.",
     "overhead": "How much longer a token took, against plain, than the formula says: acceptance that is not the same at "
     "every place of the block, and time that it leaves out.",

@@ -165,6 +165,10 @@ def test_ties_are_told() -> None:
 
     advice = tuned(Noisy()).advice
     assert advice is not None
+    assert ", ± " in advice.headline
+    busy = tuned(Noisy(), replace(PLAN, seeds=(0,), prompts=PLAN.prompts[:2])).advice
+    assert busy is not None
+    assert any("vary much" in remark for remark in busy.remarks)
     assert any("cannot be told from" in remark for remark in advice.remarks), advice.remarks
 
 
