@@ -101,7 +101,8 @@ class TuneTab:
         self.resume.click(self.again, **measuring)
         self.halt.click(self.stop, **at_once)
         self.source.change(_show_own, inputs=[self.source], outputs=[self.own], **at_once)
-        set_by_it = [self.controls.on, self.controls.gamma, self.controls.drafter]
+        sidebar = self.controls
+        set_by_it = [sidebar.on, sidebar.gamma, sidebar.drafter, sidebar.adaptive, sidebar.confidence]
         self.apply.click(self.set, inputs=[self.advised], outputs=[*set_by_it, self.status], **at_once)
         self.take.click(self.set, inputs=[self.offered], outputs=[*set_by_it, self.status], **at_once)
         gr.Timer(LOOK_S).tick(
@@ -254,6 +255,8 @@ class TuneTab:
             self.controls.on: True,
             self.controls.gamma: gamma,
             self.controls.drafter: drafter,
+            self.controls.adaptive: False,  # as it was measured
+            self.controls.confidence: 0,
             self.status: tune_view.told(
                 f"Applied: γ {gamma}, drafter {drafter}. In force from the next round on."
             ),
