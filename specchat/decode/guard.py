@@ -24,6 +24,9 @@ turned is noticed before the average is."""
 TRIAL_STAKE = 1.5
 """Plain steps that it may lose when it is tried again."""
 
+LOSING = 1.01
+"""How much slower than plain decoding counts as losing."""
+
 TRIAL = 20
 """Rounds of a trial; one that has lost nothing by then has passed."""
 
@@ -31,7 +34,7 @@ REST, LONGEST_REST = 64, 1024
 """Tokens of the first rest; each failed trial doubles it, up to the longest."""
 
 SHARE = 0.012
-"""Of all time, what trials and plain steps for comparison may take, as far as it can be foreseen."""
+"""Of all time, what trials may take, as far as it can be foreseen."""
 
 RECENT = 0.98
 """What a round still counts for the average of the recent ones when one more has passed."""
@@ -39,8 +42,12 @@ RECENT = 0.98
 STEPS = 2
 """Plain steps measured before speculation begins."""
 
-AGAIN = 48
-"""Rounds between two plain steps measured for comparison."""
+AGAIN, AT_START = 96, 32
+"""Rounds after which plain steps are measured again, and the same when another reply begins: about 1 % of the time.
+However good speculation looks: it may look so only because the last plain steps met a busy machine."""
+
+STALE = 0.96
+"""What a plain step still counts when one more round has passed without any."""
 
 GOOD = 100
 """Rounds without a rest after which earlier failures are forgotten."""
@@ -69,10 +76,11 @@ class Guard:
     _spent: float = 0.0
     """Seconds that this stretch of speculation has lost, catching up with the text included."""
     _failures: int = 0
-    _purse: float = 0.0
     _since_plain: int = 0
     _context: int = 0
     _plain_context: int = 0
+    _begins: bool = False
+    """Whether another reply has begun since the last choice."""
     _steps: int = 0
     """Plain steps still to be measured before speculation goes on."""
     _stretch: tuple[float, int] = (0.0, 0)
@@ -103,6 +111,7 @@ class Guard:
         self._context += tokens
         if event.prefill is not None:
             self._context = event.prefill.reused + event.prefill.read + tokens
+            self._begins = True
         if self.state == "rest":
             self.left = max(0, self.left - tokens)
         if event.gamma == 0:
@@ -123,8 +132,11 @@ class Guard:
             elif self._rounds and abs(self._context - self._plain_context) > 512 + self._plain_context // 3:
                 # The context has grown or is another one, and a step's time with it.
                 self._steps = 1
-            elif self._since_plain >= AGAIN and self._purse >= max(0.0, -self._excess.value):
+            elif self._since_plain >= AGAIN:
+                self._steps = STEPS
+            elif self._begins and self._since_plain >= AT_START:
                 self._steps = 1
+        self._begins = False
         return self._steps > 0
 
     def _learn_plain(self, event: Round) -> None:
@@ -132,16 +144,14 @@ class Guard:
             return
         if self._check is not None:
             self._confirm(event, self._check)
-        self.plain.add(self.plain.cut(event.seconds), 0.95)
+        self.plain.add(self.plain.cut(event.seconds), 0.95 * STALE**self._since_plain)
         self._plain_context, self._since_plain = self._context, 0
         if self.state != "rest":
-            self._purse -= max(0.0, -self._excess.value)
             self._steps = max(0, self._steps - 1)
 
     def _learn_speculative(self, event: Round, tokens: int) -> None:
         self._since_plain += 1
         self._rounds += 1
-        self._purse = min(self._purse + SHARE * event.seconds, 8 * self.plain.value)
         if not self.plain.count or event.index == 0:
             return
         excess = event.seconds - tokens * self.plain.value
@@ -154,7 +164,7 @@ class Guard:
         )
         # A single slow round proves nothing; several do.
         excess = min(excess, 3 * self.plain.value + max(0.0, 2 * self._excess.value))
-        self._recent_s = self._recent_s * RECENT + event.seconds
+        self._recent_s = self._recent_s * RECENT + tokens * self.plain.value + excess
         self._recent_tokens = self._recent_tokens * RECENT + tokens
         self._excess.add(excess, RECENT)
         self._squares.add(excess * excess, RECENT)
@@ -164,12 +174,14 @@ class Guard:
         self._judge()
 
     def _judge(self) -> None:
-        stake = (TRIAL_STAKE if self.state == "trial" else STAKE) * self.plain.value
-        losing = self._excess.value > 0
+        # The first rounds may be bad luck: they have to lose more.
+        stake = TRIAL_STAKE if self.state == "trial" else STAKE * (1 + 1.5 / self._rounds)
+        # By what a plain step takes now, not by what it took when those rounds were run.
+        losing = self._recent_s > LOSING * self._recent_tokens * self.plain.value
         spread = max(0.0, self._squares.value - self._excess.value**2) ** 0.5
         limit = LIMIT * max(spread, self.plain.value)
         over = self.state == "trial" and self._rounds >= TRIAL
-        if (losing and (self.lost > stake or over)) or self.lost > limit:
+        if (losing and (self.lost > stake * self.plain.value or over)) or self.lost > limit:
             self.slower = self._recent_s / (self._recent_tokens * self.plain.value) - 1
             if self.state == "on":
                 # Not at once: see _confirm. A trial comes after a rest, which has just measured plain steps.
@@ -192,7 +204,7 @@ class Guard:
             self._send_to_rest()
             return
         self.plain = Mean(fresh.total, fresh.count)
-        self._enter(self.state)
+        self.lost, self._stretch = 0.0, (0.0, 0)
 
     def _send_to_rest(self) -> None:
         self.left = self._rest()
