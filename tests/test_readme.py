@@ -52,7 +52,7 @@ def help_of(*command: str) -> str:
 
 
 def test_every_argument_in_the_readme_is_one_of_the_program() -> None:
-    commands = ("generate", "selfcheck", "bench", "distil")
+    commands = ("generate", "selfcheck", "bench", "distil", "tune", "doctor", "proof", "replay")
     helps = help_of("app.py") + "".join(help_of("-m", "specchat", name) for name in commands)
     rest = re.sub(r"<!-- .*?<!-- end -->", "", README, flags=re.DOTALL)
     for argument in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", rest)):
