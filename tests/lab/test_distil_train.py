@@ -68,6 +68,22 @@ def test_the_written_out_gradient_is_autograds(weights: LossWeights) -> None:
     torch.testing.assert_close(kept, torch.minimum(p, q).sum(-1).mean())
 
 
+def test_a_gradient_in_float32_may_be_rounded_but_points_the_same_way() -> None:
+    rng = torch.Generator().manual_seed(4)
+    outputs = torch.randn(40, 24, generator=rng)
+    head, p = torch.randn(90, 24, generator=rng), torch.rand(40, 6, generator=rng).softmax(-1)
+    places = torch.stack([torch.randperm(90, generator=rng)[:6] for _ in range(40)])
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        x = outputs.to(dtype).requires_grad_()
+        loss, _ = Divergence.apply(x, head.to(dtype), places, p.to(dtype), LossWeights())
+        loss.backward()
+        assert x.grad is not None
+        gradients.append(x.grad.double().flatten())
+    rounded, exact = gradients
+    assert (rounded - exact).norm() < 0.01 * exact.norm()
+
+
 def test_overlap_is_one_for_the_law_itself_and_zero_for_another() -> None:
     table = torch.eye(40)
     maker = Maker(table, torch.arange(40), temperature=0.6, top_k=20)

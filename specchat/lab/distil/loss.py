@@ -61,6 +61,6 @@ class Divergence(torch.autograd.Function):
 
 def _product(gradient: Tensor, head: Tensor) -> Tensor:
     """gradient @ head. It may be rounded to 8 bits, where that is faster: the noise of a batch is larger."""
-    if gradient.device.type == "cpu" and has_bfloat16():
+    if gradient.dtype == torch.float32 and gradient.device.type == "cpu" and has_bfloat16():
         return (gradient.bfloat16() @ head.bfloat16()).float()
     return gradient @ head
