@@ -75,7 +75,7 @@ def test_a_gradient_in_float32_may_be_rounded_but_points_the_same_way() -> None:
     places = torch.stack([torch.randperm(90, generator=rng)[:6] for _ in range(40)])
     gradients = []
     for dtype in (torch.float32, torch.float64):
-        x = outputs.to(dtype).requires_grad_()
+        x = outputs.clone().to(dtype).requires_grad_()
         loss, _ = Divergence.apply(x, head.to(dtype), places, p.to(dtype), LossWeights())
         loss.backward()
         assert x.grad is not None
