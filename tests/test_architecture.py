@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -128,6 +129,14 @@ def test_nothing_loads_code_or_pickles_from_a_model_folder() -> None:
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
                 wrong.append(f"{path.name} uses torch.load")
     assert not wrong, wrong
+
+
+def test_building_the_page_does_not_wait_for_the_models_libraries() -> None:
+    asked = "import sys, specchat.ui.page; print('transformers' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert found.stdout.split()[-1] == "False", "importing specchat.ui.page imports transformers"
 
 
 def test_files_are_short_enough_to_be_read() -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from specchat.decode.drafters import read_prompt, reuse
 from specchat.decode.sampling import Sampling, probs
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 TIE = 1e-3
 """Two logits closer than this are a tie in any arithmetic: float32 sums of a model this deep differ by about 1e-4."""

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
-from specchat.lab.contestants import Contestant, Run
 from specchat.lab.suite import Prompt
+
+if TYPE_CHECKING:
+    from specchat.lab.contestants import Contestant, Run
 
 Say = Callable[[str], None]
 Encode = Callable[[str], Sequence[int]]

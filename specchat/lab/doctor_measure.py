@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -14,7 +15,9 @@ from specchat.decode.events import Round
 from specchat.lab.doctor import Evidence, Finding, examine
 from specchat.lab.doctor_chart import Chart
 from specchat.lab.measure import Sample, measure
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 LENGTH, PLAIN, TRIAL = 96, 32, 40
 """Tokens measured with the settings in force, plainly, and with each alternative."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 
 @dataclass(slots=True)

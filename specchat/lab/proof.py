@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from specchat.decode.stats import Stats
 from specchat.lab.agreement import Parting, parting
 from specchat.lab.measure import measure, prompt_ids
 from specchat.lab.proof_law import law_of
 from specchat.lab.proof_plan import GreedyRow, Plan, Progress, Proof, spelled
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 Cancelled = Callable[[], bool]
 Put = Callable[[object], None]

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,7 +19,9 @@ from specchat.decode.stats import Stats
 from specchat.lab.measure import measure
 from specchat.lab.proof_plan import ALPHA, Cell, Law, Plan, Progress, spelled
 from specchat.lab.proof_stats import Key, Test, against_law, two_samples
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 LEAD = 24
 """The law is tested inside these first tokens of a plain reply, at the place where the next is least certain."""

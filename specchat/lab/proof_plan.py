@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from specchat.chat.stream import text_of
 from specchat.decode.engine import Settings
 from specchat.decode.stats import Stats
 from specchat.lab.agreement import Parting
 from specchat.lab.proof_stats import Key, Test
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 ALPHA = 1e-3
 """How often a correct pair is called different: once in a thousand runs, all tests of a run together."""

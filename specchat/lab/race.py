@@ -13,6 +13,7 @@ import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specchat.chat.stream import ReplyStream
 from specchat.decode.engine import Settings
@@ -21,7 +22,9 @@ from specchat.decode.stats import Stats
 from specchat.lab.measure import Sample, measure
 from specchat.lab.race_texts import Comparison, Text, compare
 from specchat.model.errors import sentence
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 

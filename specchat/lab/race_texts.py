@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specchat.chat.stream import text_of
 from specchat.decode.events import Reason
 from specchat.decode.sampling import Sampling
 from specchat.lab.agreement import Margin, first_difference, parting
 from specchat.lab.measure import Sample, forget
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 Verdict = Literal["identical", "cut", "tie", "different", "sampling", "unknown"]
 """identical: id for id. cut: alike as far as the shorter one goes. tie: greedy, and rounding decides between the two

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Settings
@@ -16,8 +16,10 @@ from specchat.lab.measure import Sample, forget, measure, prompt_ids
 from specchat.lab.suite import Prompt
 from specchat.lab.tune_plan import PLAIN, Plan, Variant
 from specchat.lab.tune_probe import Prediction
-from specchat.pair import Pair
 from specchat.worker import reply
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 Cancelled = Callable[[], bool]
 

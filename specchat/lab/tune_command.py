@@ -25,6 +25,7 @@ from specchat.lab.tune_table import (
     prediction_words,
     stage_table,
 )
+from specchat.lab.tune_words import progress_words
 from specchat.model.catalog import PairOptions
 from specchat.pair import Progress, open_pair
 
@@ -128,24 +129,6 @@ class _Teller:
             self.predicted = True
             self.progress(prediction_words(outcome))
         self.progress(progress_words(outcome))
-
-
-def progress_words(outcome: Outcome) -> str:
-    """What is being done, how much of it is done, how long it will take."""
-    now = outcome.progress
-    if not now.total:
-        return now.doing
-    left = (
-        ""
-        if now.seconds_left is None or now.done == now.total
-        else f", about {duration(now.seconds_left)} left"
-    )
-    return f"{now.doing}: {now.done} of {now.total} runs{left}"
-
-
-def duration(seconds: float) -> str:
-    """40 s, 3 min."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 
@@ -18,7 +19,9 @@ from specchat.decode.sampling import Sampling
 from specchat.lab.tune_advice import Advice
 from specchat.lab.tune_bed import identity_of
 from specchat.model.store import cache_root
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 KEPT = 100
 """Recommendations that are kept; the oldest go."""

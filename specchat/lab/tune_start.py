@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specchat.chat.template import PromptTooLong
 from specchat.lab import tune_record
@@ -20,7 +21,9 @@ from specchat.lab.tune_sums import categories, sums
 from specchat.lab.tune_sweep import ratios, score
 from specchat.lab.tune_table import lines
 from specchat.model.store import cache_root
-from specchat.pair import Pair
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 KEPT = 20
 """Records that are kept in the cache; the oldest go."""

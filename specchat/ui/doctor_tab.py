@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio.components import Component
@@ -16,13 +17,15 @@ from specchat.decode.settings import Settings
 from specchat.lab import suite
 from specchat.lab.doctor import Evidence, Remedy, examine
 from specchat.lab.doctor_measure import Examination, Subject, Surroundings, diagnose
-from specchat.pair import Pair
 from specchat.ui import doctor_view as view
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, ended, follow, news, stop
 from specchat.worker import Ended, Event, Task
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 

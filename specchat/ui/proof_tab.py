@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio.components import Component
@@ -13,13 +14,15 @@ from specchat.chat.conversation import is_blank, well_formed
 from specchat.lab import suite
 from specchat.lab.proof import prove
 from specchat.lab.proof_plan import Plan, Progress, Proof
-from specchat.pair import Pair
 from specchat.ui import proof_view as view
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, ended, follow, news, stop
 from specchat.worker import Ended, Event, Task
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 

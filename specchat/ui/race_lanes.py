@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio.components import Component
 
 from specchat.decode.settings import MAX_GAMMA, Settings
 from specchat.lab.race import Lane, plain
-from specchat.pair import Pair
 from specchat.ui import race_view as view
 from specchat.ui import sidebar
 from specchat.ui.desk import Desk
 from specchat.ui.race_words import lane_line
 from specchat.ui.sidebar import DRAFTERS, Controls, Span
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 GAMMA, TEMPERATURE, TOP_K = Span(1, MAX_GAMMA, 1), Span(0, 2, 0.05), Span(0, 200, 1)
 MOST_TOKENS = Span(1, 4096, 1)

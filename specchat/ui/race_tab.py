@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio.components import Component
@@ -13,7 +14,6 @@ from specchat.chat.conversation import is_blank, well_formed
 from specchat.decode.settings import Settings
 from specchat.lab.measure import prompt_ids
 from specchat.lab.race import MOST_REPEATS, Cancelled, Put, Race, race
-from specchat.pair import Pair
 from specchat.ui import race_view as view
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.race_lanes import LaneControls, Unfit, fitted
@@ -22,6 +22,9 @@ from specchat.ui.race_view import Board
 from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, ended, follow, news, stop
 from specchat.worker import Ended, Task
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 

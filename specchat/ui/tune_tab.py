@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio.components import Component
@@ -16,7 +17,6 @@ from specchat.lab.tune import Outcome
 from specchat.lab.tune_arguments import FULL, QUICK, QUICK_S
 from specchat.lab.tune_bed import identity_of
 from specchat.lab.tune_plan import Plan, built_in, own_prompts
-from specchat.pair import Pair
 from specchat.ui import tune_view
 from specchat.ui.desk import Desk
 from specchat.ui.session import Session
@@ -24,6 +24,9 @@ from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, ended, follow, news, stop
 from specchat.ui.tune_calculator import TuneCalculator
 from specchat.worker import Ended, Event, Task
+
+if TYPE_CHECKING:
+    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +81,9 @@ class TuneTab:
         )
         with gr.Row(elem_id="sc-tune-choices"):
             self.scope = gr.Radio(
-                [(minutes[0], "quick"), (minutes[1], "full")],
-                value="quick",
-                label="Scope",
+                [(minutes[0], "quick"), (minutes[1], "full")], value="quick", label="Scope",
                 elem_id="sc-tune-scope",
-            )
+            )  # fmt: skip
             self.source = gr.Radio(
                 [("built-in suite", "suite"), ("my own", "own")], value="suite", label="Prompts",
                 elem_id="sc-tune-source",

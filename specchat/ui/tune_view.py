@@ -8,7 +8,6 @@ from html import escape
 from specchat.decode.settings import MAX_GAMMA
 from specchat.lab.theory import expected_accepted, expected_speedup, expected_tokens
 from specchat.lab.tune import Outcome
-from specchat.lab.tune_command import progress_words
 from specchat.lab.tune_memory import Remembered
 from specchat.lab.tune_plots import curve_plot
 from specchat.lab.tune_report import chosen, paragraph, plots, recommendation, remarks, table
@@ -20,6 +19,7 @@ from specchat.lab.tune_table import (
     prediction_words,
     stage_table,
 )
+from specchat.lab.tune_words import progress_words
 
 HEAD = (
     '<div class="sc-tune"><div class="sc-tune-head"><h2>Tune</h2></div><p class="sc-tune-words">Measures this pair '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -78,7 +79,8 @@ def test_changed_values_never_raise_anything_but_a_sentence(data: st.DataObject)
         while isinstance(spot, dict | list) and spot:
             key = data.draw(st.sampled_from(sorted(spot) if isinstance(spot, dict) else range(len(spot))))
             if not isinstance(spot[key], dict | list) or data.draw(st.booleans()):  # type: ignore[index]
-                spot[key] = data.draw(odd)  # type: ignore[index]
+                # A copy: `just` gives the same list each time, which could come to stand inside itself.
+                spot[key] = copy.deepcopy(data.draw(odd))  # type: ignore[index]
                 break
             spot = spot[key]  # type: ignore[index]
     _reads_or_tells("\n".join(json.dumps(line) for line in lines).encode())

@@ -9,6 +9,7 @@ import pytest
 
 from specchat import cli
 from specchat.lab import tune_command
+from specchat.lab.tune_words import duration
 from tests.worker.jobs import pair_of
 
 
@@ -81,5 +82,5 @@ def test_a_record_of_another_plan_is_refused_with_a_sentence(tmp_path: Path, cap
 
 
 def test_durations() -> None:
-    assert tune_command.duration(40) == "40 s"
-    assert tune_command.duration(200) == "3 min"
+    assert duration(40) == "40 s"
+    assert duration(200) == "3 min"
