@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
 from gradio.components import Component
 
-from specchat.chat.stream import text_of
-from specchat.lab.record import Spell, facts, record_of
+from specchat.lab.record import facts, record_of
 from specchat.lab.record_parts import Record
 from specchat.lab.record_write import as_bytes
 from specchat.ui.desk import Desk, status_line
@@ -28,7 +28,7 @@ def note_pair(desk: Desk, reply: Reply) -> None:
     """Keeps with a reply which pair writes it; another may be loaded afterwards."""
     pair = desk.worker.pair
     if reply.pair is None and reply.rounds and pair is not None:
-        reply.pair = facts(pair)
+        reply.pair, reply.pair_number = facts(pair), pair.number
 
 
 def can_be_saved(reply: Reply) -> bool:
@@ -42,17 +42,8 @@ def record(desk: Desk, reply: Reply) -> Record:
     shown = sum(len(piece.text) for piece in reply.pieces)
     return record_of(
         reply.job, reply.pair, reply.reading, reply.rounds, reply.pieces, reply.in_force, reply.finished,
-        reply.text[shown:], _speller(desk, reply),
+        reply.text[shown:], partial(desk.spell, reply),
     )  # fmt: skip
-
-
-def _speller(desk: Desk, reply: Reply) -> Spell:
-    """Id → text by the pair that wrote the reply; another that was loaded since would spell nonsense."""
-    pair = desk.worker.pair
-    if pair is None or reply.pair is None or pair.target_name != reply.pair.target:
-        return lambda id: ""
-    tokenizer = pair.tokenizer
-    return lambda id: text_of(tokenizer, [id])
 
 
 class ChatSave:

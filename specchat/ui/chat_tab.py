@@ -209,8 +209,8 @@ class ChatTab:
     def _log(self, session: Session) -> str:
         if not session.turns:
             return empty(self.desk.notes)
-        spell = self.desk.spell if session.rejected else None
-        return settled(session.turns, session.lens, spell, session.editing)
+        speller = self.desk.speller if session.rejected else None
+        return settled(session.turns, session.lens, speller, session.editing)
 
     # -- handlers that do not ---------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
 from html import escape
 
 from specchat.chat.stream import text_of
@@ -14,6 +15,11 @@ from specchat.ui.panels import Yardstick, live_panel, seconds
 from specchat.ui.session import Reply, Session
 from specchat.ui.sessions import Sessions
 from specchat.worker import Live, Worker
+
+Spell = Callable[[int], str]
+
+SPELLED = 8192
+"""Texts of ids that are remembered."""
 
 ANSWERING = "Answering"
 """What the worker says it is doing while it writes a reply; a task of the lab has another word."""
@@ -38,16 +44,24 @@ class Desk:
         self.settings = settings
         self.options = options
         self.sessions = Sessions(lambda: Session(Live(settings), system=options.system))
-        self._spelled = lru_cache(maxsize=8192)(self._spell)
+        self._spelled: dict[tuple[int, int], str] = {}
 
-    def spell(self, token: int) -> str:
-        """One id's text in the vocabulary of the loaded pair, for proposals that were never shown."""
+    def speller(self, reply: Reply) -> Spell | None:
+        """`spell` for this reply; None when the pair that wrote it is not the one that is loaded."""
         pair = self.worker.pair
-        return self._spelled(pair.number, token) if pair is not None else ""
+        return partial(self.spell, reply) if pair is not None and pair.number == reply.pair_number else None
 
-    def _spell(self, number: int, token: int) -> str:
+    def spell(self, reply: Reply, token: int) -> str:
+        """One id's text, for proposals that were never shown; "" unless the pair that wrote the reply is loaded."""
         pair = self.worker.pair
-        return text_of(pair.tokenizer, [token]) if pair is not None else ""
+        if pair is None or pair.number != reply.pair_number:
+            return ""
+        text = self._spelled.get((pair.number, token))
+        if text is None:
+            if len(self._spelled) >= SPELLED:
+                self._spelled.clear()
+            text = self._spelled[pair.number, token] = text_of(pair.tokenizer, [token])
+        return text
 
     def panel(self, session: Session) -> str:
         """The live panel for the session's last reply."""

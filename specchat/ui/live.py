@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from specchat.ui.desk import Desk
@@ -42,7 +43,7 @@ class LiveView:
         if not news and kind == self._kind:
             return found
         if kind != self._kind:
-            self._kind, self._lens = kind, Lens(self._desk.spell if kind[1] else None)
+            self._kind, self._lens = kind, Lens(partial(self._desk.spell, self._reply) if kind[1] else None)
         if self._reply.rounds:
             if self._looks % PANEL_EVERY == 0:
                 found["panel"] = self._desk.panel(self._session)

@@ -35,6 +35,8 @@ class Reply:
     job: Job | None = None
     """What was asked; with the two below, what a record needs to know."""
     pair: PairFacts | None = None
+    pair_number: int = 0
+    """`Pair.number` of the pair that writes it; 0: not known."""
     in_force: list[Settings | None] = field(default_factory=list)
     """The settings of each round."""
 
@@ -55,6 +57,7 @@ class Reply:
         for event in other.rounds:
             other.meter.add(event)
         other.job, other.pair, other.in_force = self.job, self.pair, list(self.in_force)
+        other.pair_number = self.pair_number
         other.finished = Finished("cancelled", len(other.pieces), other.meter.stats.elapsed_s, 0, 0)
         return other
 

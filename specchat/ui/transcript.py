@@ -46,20 +46,23 @@ def empty(notes: Sequence[str] = ()) -> str:
     )
 
 
-Spell = Callable[[int], str]
+Speller = Callable[[Reply], Callable[[int], str] | None]
+"""How the ids of a reply are spelled: id → text, or None when its pair is not loaded any more."""
+
+NOT_SPELLED = "Its rejected proposals are not shown: the pair that made them is not loaded any more."
 
 
 def settled(
-    turns: Sequence[Turn], lens: bool = False, spell: Spell | None = None, editing: int | None = None
+    turns: Sequence[Turn], lens: bool = False, speller: Speller | None = None, editing: int | None = None
 ) -> str:
     """Every turn (one at least); of a reply still being written only the question. lens: tokens instead of text.
 
-    spell: id → text, to show in the lens what was turned down too.
+    speller: given to show in the lens what was turned down too.
     """
-    return "".join(_turn(n, turn, lens, spell, n == editing) for n, turn in enumerate(turns))
+    return "".join(_turn(n, turn, lens, speller, n == editing) for n, turn in enumerate(turns))
 
 
-def _turn(n: int, turn: Turn, lens: bool, spell: Spell | None, editing: bool) -> str:
+def _turn(n: int, turn: Turn, lens: bool, speller: Speller | None, editing: bool) -> str:
     mark = " sc-editing" if editing else ""
     user = (
         f'<div class="sc-user{mark}" data-testid="user"><h3 class="sc-sr">You</h3>'
@@ -67,15 +70,18 @@ def _turn(n: int, turn: Turn, lens: bool, spell: Spell | None, editing: bool) ->
         f'<button type="button" class="sc-edit" data-act="edit" data-n="{n}" aria-label="Edit this message">Edit</button>'
         "</div>"
     )
-    return user + (reply(turn.reply, lens, spell) if turn.reply.done else "")
+    return user + (reply(turn.reply, lens, speller) if turn.reply.done else "")
 
 
-def reply(answer: Reply, lens: bool, spell: Spell | None) -> str:
+def reply(answer: Reply, lens: bool, speller: Speller | None) -> str:
     """A finished reply: its text or tokens, what went wrong if anything did, and its numbers."""
     if lens and answer.pieces:
+        spell = speller(answer) if speller is not None else None
         tokens = Lens(spell)
         tokens.update(answer)
         body = f'<div class="sc-lens">{tokens.html}</div>'
+        if speller is not None and spell is None and any(event.rejected for event in answer.rounds):
+            body += _notes((NOT_SPELLED,))
     else:
         body = f'<div class="sc-text">{render(answer.text)}</div>' if answer.text else ""
     return f"{OPENING}{body}{_notice(answer)}{stats_line(answer)}</div>"
