@@ -51,7 +51,7 @@ class Adaptive:
         if most != self._most:
             self._begin(most)
         if self._opening:
-            return self._opening.pop(), "measuring each part of a round"
+            return min(self._opening.pop(), most), "measuring each part of a round"
         if self._outlook is None or self._since_look >= EVERY:
             self._look()
         other = self._try()

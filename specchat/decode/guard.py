@@ -65,7 +65,7 @@ class Guard:
     left: int = 0
     """Tokens that the rest still takes."""
     slower: float = 0.0
-    """By how much speculation was slower than plain decoding when it was sent to rest: 0.12 is 12 %."""
+    """By how much speculation was slower than plain decoding in the stretch that sent it to rest: 0.12 is 12 %."""
     _excess: Mean = field(default_factory=Mean)
     _squares: Mean = field(default_factory=Mean)
     _drafting: Mean = field(default_factory=Mean)
@@ -104,6 +104,15 @@ class Guard:
         if self.state == "trial":
             return gamma, f"trying speculation again: it lost {self._lost()} before"
         return gamma, ""
+
+    def watching(self) -> str:
+        """How it stands while speculation runs, in words."""
+        if not self.plain.count or not self._recent_tokens:
+            return "the guard watches: nothing to compare yet"
+        slower = self._of_late()
+        if slower <= 0:
+            return "the guard watches: not slower than plain decoding of late"
+        return f"the guard watches: {_percent(slower)} slower than plain decoding of late"
 
     def learn(self, event: Round) -> None:
         """Takes in one more round."""
@@ -152,7 +161,8 @@ class Guard:
     def _learn_speculative(self, event: Round, tokens: int) -> None:
         self._since_plain += 1
         self._rounds += 1
-        if not self.plain.count or event.index == 0:
+        # Of a block that the reply's end cut, the time is known and the tokens are not: it would look like a loss.
+        if not self.plain.count or event.index == 0 or event.accepted == len(event.tokens):
             return
         excess = event.seconds - tokens * self.plain.value
         self._spent += excess
@@ -182,12 +192,11 @@ class Guard:
         limit = LIMIT * max(spread, self.plain.value)
         over = self.state == "trial" and self._rounds >= TRIAL
         if (losing and (self.lost > stake * self.plain.value or over)) or self.lost > limit:
-            self.slower = self._recent_s / (self._recent_tokens * self.plain.value) - 1
             if self.state == "on":
                 # Not at once: see _confirm. A trial comes after a rest, which has just measured plain steps.
                 self._check, self._steps = Mean(), STEPS
             else:
-                self._send_to_rest()
+                self._send_to_rest(self.plain.value)
         elif over or (self.state == "trial" and self._rounds >= 8 and self.lost == 0):
             self._enter("on")
         elif self.state == "on" and self._rounds == GOOD and not losing:
@@ -201,19 +210,22 @@ class Guard:
         self._check = None
         seconds, tokens = self._stretch
         if seconds - tokens * fresh.value > self.lost / 2:
-            self._send_to_rest()
+            self._send_to_rest(fresh.value)
             return
         self.plain = Mean(fresh.total, fresh.count)
         self.lost, self._stretch = 0.0, (0.0, 0)
 
-    def _send_to_rest(self) -> None:
+    def _send_to_rest(self, plain_s: float) -> None:
+        """plain_s: seconds of a plain step, by which the loss was found."""
+        seconds, tokens = self._stretch
+        self.slower = seconds / (tokens * plain_s) - 1 if tokens else self._of_late()
         self.left = self._rest()
         self._failures += 1
         self._enter("rest")
 
     def _rest(self) -> int:
         """Tokens: the more, the more it lost; doubled by every failure; and so many that a trial's loss is a small share."""
-        tokens = min(int(REST * (1 + 4 * max(0.0, self.slower))) << self._failures, LONGEST_REST)
+        tokens = min(int(REST * (1 + 4 * max(0.0, self._of_late()))) << self._failures, LONGEST_REST)
         if self.state == "trial":
             tokens = max(tokens, int(self._spent / (SHARE * self.plain.value)))
         return tokens
@@ -227,5 +239,13 @@ class Guard:
         self._stretch, self._check = (0.0, 0), None
         self._rounds = self._steps = 0
 
+    def _of_late(self) -> float:
+        """By how much the recent rounds were slower than plain decoding."""
+        return self._recent_s / (self._recent_tokens * self.plain.value) - 1
+
     def _lost(self) -> str:
-        return f"{max(1.0, 100 * self.slower):.0f} %"
+        return _percent(self.slower)
+
+
+def _percent(slower: float) -> str:
+    return f"{100 * slower:.0f} %" if slower >= 0.01 else "less than 1 %"

@@ -27,7 +27,7 @@ class Pilot:
         if settings.guard and gamma:
             gamma, said = self.guard.choose(gamma)
             if gamma == 0 or not why:
-                return gamma, said or "no slower than plain decoding so far"
+                return gamma, said or self.guard.watching()
             why = "; ".join(filter(None, (said, why)))
         return gamma, why
 

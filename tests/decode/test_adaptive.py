@@ -68,6 +68,12 @@ def test_the_slider_is_the_upper_bound_and_may_move_at_any_time() -> None:
     assert max(steer([world], SETTINGS, 1, pilot=pilot).gammas) > 4
 
 
+def test_a_slider_that_falls_while_it_still_measures_is_the_bound_at_once() -> None:
+    adaptive = Adaptive()
+    assert adaptive.choose(8)[0] > 2
+    assert [adaptive.choose(2)[0] for _ in range(3)] == [0, 2, 2]
+
+
 def test_every_choice_says_why_with_the_speed_it_expects() -> None:
     run = steer([WORLDS["middling draft"]], SETTINGS, 2)
     assert all(run.why)

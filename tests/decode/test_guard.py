@@ -107,6 +107,52 @@ def test_the_reason_says_what_was_lost_and_when_it_is_tried_again() -> None:
     assert all(run.why)
 
 
+def test_what_is_said_while_it_loses_is_true() -> None:
+    """Rounds that take 1.25 plain steps for each of their tokens: not one is told to be no slower than plain."""
+    said = told(1.25)
+    assert said[0] == "the guard watches: nothing to compare yet"
+    assert said[1] == "the guard watches: 25 % slower than plain decoding of late", said
+    assert set(told(0.9)[1:]) == {"the guard watches: not slower than plain decoding of late"}
+    assert set(told(1.001)[1:]) == {"the guard watches: less than 1 % slower than plain decoding of late"}
+
+
+def told(ratio: float) -> list[str]:
+    """What the pilot says in the first speculative rounds, of 2 tokens each, that take so many plain steps a token."""
+    pilot, dice, world, said = Pilot(), random.Random(1), World([1.0], jitter=0.0), []
+    for index in range(9):
+        gamma, why = pilot.choose(GUARDED)
+        event = world.round(index, gamma, dice)
+        if gamma:
+            said.append(why)
+            plain = pilot.guard.plain.value
+            event = replace(
+                event, tokens=event.tokens[:2], accepted=1, draft_s=0.0,
+                verify_s=2 * ratio * plain - event.sample_s - event.host_s,
+            )  # fmt: skip
+        pilot.learn(event)
+    return said
+
+
+def test_the_stated_loss_is_that_of_the_stretch_that_sent_it_to_rest() -> None:
+    """Long good, then suddenly bad: over all recent rounds nothing was lost yet, but the last ones took twice as long."""
+    good, bad = World([1.0], jitter=0.0), World([0.0], draft=0.004, jitter=0.0)
+    pilot = Pilot()
+    steer([good], GUARDED, 1, tokens=1200, pilot=pilot)
+    run = steer([bad], GUARDED, 1, tokens=60, pilot=pilot)
+    resting = [why for why in run.why if "resting" in why]
+    assert resting and f"it lost {100 * (bad.speed(0) / bad.speed(4) - 1):.0f} %" in resting[0], resting
+
+
+def test_a_block_that_the_replys_end_cut_is_no_loss() -> None:
+    guard, dice, world = Guard(), random.Random(1), World([1.0])
+    for index in range(1, 4):
+        guard.learn(world.round(index, 0, dice))
+    for index in range(1, 60):
+        whole = world.round(index, 4, dice)
+        guard.learn(replace(whole, tokens=whole.tokens[:1], accepted=1, drafted=1))
+    assert guard.state == "on" and guard.lost == 0
+
+
 def test_nothing_is_compared_before_a_plain_step_was_measured() -> None:
     guard, dice, world = Guard(), random.Random(1), LOSING["ruinously"]
     for index in range(3):
