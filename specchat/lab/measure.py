@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specchat.chat.conversation import Message
+from specchat.chat.template import Prompt
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
@@ -30,9 +31,14 @@ class Sample:
         return [token.id for event in self.rounds for token in event.tokens]
 
 
-def prompt_ids(pair: Pair, text: str, system: str = "", max_new_tokens: int = 512) -> list[int]:
+def prompt_of(pair: Pair, text: str, system: str = "", max_new_tokens: int = 512) -> Prompt:
     """A single question in the target's chat format. Raises PromptTooLong with a sentence."""
-    return list(pair.template.encode((Message("user", text),), system, pair.room(max_new_tokens)).ids)
+    return pair.template.encode((Message("user", text),), system, pair.room(max_new_tokens))
+
+
+def prompt_ids(pair: Pair, text: str, system: str = "", max_new_tokens: int = 512) -> list[int]:
+    """The ids of `prompt_of`."""
+    return list(prompt_of(pair, text, system, max_new_tokens).ids)
 
 
 def measure(
@@ -43,17 +49,20 @@ def measure(
     see: Callable[[Round], None] = lambda event: None,
     to_the_end: bool = False,
     cold: bool = True,
+    stop: Callable[[int], bool] = lambda id: False,
 ) -> Sample:
-    """Runs the pair's own engine on a prompt; `see` is told each round as it ends.
+    """Runs a prompt over the pair's models and drafters; `see` is told each round as it ends.
 
+    The engine is a new one: what chooses γ begins from nothing, and the chat's own keeps what it has learnt.
     to_the_end: end-of-sequence is ignored, so that every run has max_new_tokens tokens. cold: the prompt is read
-    anew, whatever is cached. Raises RuntimeError with the sentence when the target fails.
+    anew, whatever is cached. stop is told every emitted id and says whether it completed a stop string, as in
+    `Engine.generate`. Raises RuntimeError with the sentence when the target fails.
     """
-    engine = Engine(pair.target, pair.engine.drafters, frozenset()) if to_the_end else pair.engine
+    engine = Engine(pair.target, pair.engine.drafters, frozenset() if to_the_end else pair.eos_ids)
     if cold:
         forget(pair)
     sample = Sample(settings)
-    for event in engine.generate(list(ids), lambda: settings, cancelled=cancelled):
+    for event in engine.generate(list(ids), lambda: settings, stop, cancelled):
         if isinstance(event, Round):
             sample.rounds.append(event)
             sample.stats.add(event)

@@ -166,18 +166,21 @@ def order(lanes: int, repeat: int) -> list[int]:
 
 
 def race(
-    pair: Pair, ids: Sequence[int], lanes: Sequence[Lane], repeats: int, cancelled: Cancelled, put: Put
-) -> Race:
+    pair: Pair, ids: Sequence[int], lanes: Sequence[Lane], repeats: int, cancelled: Cancelled, put: Put,
+    stop_strings: Sequence[str] = (),
+) -> Race:  # fmt: skip
     """Runs every lane `repeats` times on the prompt. Puts Began, Lap, Run and Comparing as it goes.
 
+    stop_strings: texts that end a reply, beside the end-of-sequence ids; a chat format made up for a base model has some.
     Without a seed, one is drawn for all lanes. Cancelled or failed, it keeps the runs that were finished; a failure
     is told in `problem`. Raises ValueError when the lanes cannot be compared.
     """
     check(lanes, repeats)
     seed = lanes[0].settings.sampling.seed
     running = _Running(
-        pair, list(ids), tuple(lanes), repeats, secrets.randbelow(2**31) if seed is None else seed
-    )
+        pair, list(ids), tuple(lanes), repeats, secrets.randbelow(2**31) if seed is None else seed,
+        tuple(stop_strings),
+    )  # fmt: skip
     problem = ""
     try:
         running.go(cancelled, put)
@@ -202,7 +205,10 @@ def check(lanes: Sequence[Lane], repeats: int) -> None:
 class _Running:
     """A race while it runs."""
 
-    def __init__(self, pair: Pair, ids: list[int], lanes: tuple[Lane, ...], repeats: int, seed: int) -> None:
+    def __init__(
+        self, pair: Pair, ids: list[int], lanes: tuple[Lane, ...], repeats: int, seed: int, stop_strings: tuple[str, ...]
+    ) -> None:  # fmt: skip
+        self.stop_strings = stop_strings
         self.pair, self.ids, self.lanes, self.repeats, self.seed = pair, ids, lanes, repeats, seed
         self.runs: list[Run] = []
         self.comparisons: list[Comparison] = []
@@ -237,7 +243,9 @@ class _Running:
 
     def _run(self, lane: int, repeat: int, cancelled: Cancelled, put: Put) -> Run | None:
         """One lane from a cold prompt to its end; None when it was cancelled before."""
-        stream, beats, stats = ReplyStream(self.pair.tokenizer, self.pair.eos_ids), [], Stats()
+        stream = ReplyStream(self.pair.tokenizer, self.pair.eos_ids, self.stop_strings)
+        beats: list[Beat] = []
+        stats = Stats()
 
         def see(event: Round) -> None:
             stats.add(event)
@@ -245,7 +253,7 @@ class _Running:
             beats.append(Beat(event.at, pieces))
             put(Lap(lane, repeat, event.at, stats.emitted, stats.tok_per_s, "".join(pieces)))
 
-        sample = measure(self.pair, self.ids, self._settings(lane, repeat), cancelled, see)
+        sample = measure(self.pair, self.ids, self._settings(lane, repeat), cancelled, see, stop=stream.stop)
         if sample.finished is None or sample.finished.reason == "cancelled":
             return None
         return Run(lane, repeat, sample, tuple(beats), stream.finish())
