@@ -1,6 +1,6 @@
 """The proof that speculation changes nothing: greedy texts compared, and the law of the first tokens tested.
 
-Everything runs through the pair's own engine with the settings in force. What is proved is stated with its limits:
+Everything runs over the pair's own models with the settings in force, the guard left out. What is proved is stated with its limits:
 so many tokens of so many texts, and a law up to a distance that a sample of this size would have noticed.
 """
 
@@ -44,7 +44,7 @@ def prove(pair: Pair, plan: Plan, cancelled: Cancelled, put: Put) -> Proof:
 
 def greedy_row(pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled: Cancelled) -> GreedyRow:
     """One prompt with temperature 0, on and off. After a tie both go on from the same side of it."""
-    on = replace(plan.settings, sampling=replace(plan.settings.sampling, temperature=0.0))
+    on = replace(plan.on, sampling=replace(plan.on.sampling, temperature=0.0))
     prefix, left, compared, stats = list(ids), plan.tokens, 0, Stats()
     ties: list[Parting] = []
     while left > 0 and not cancelled():

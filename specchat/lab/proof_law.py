@@ -12,7 +12,7 @@ import torch
 
 from specchat.chat.stream import text_of
 from specchat.decode.drafters import read_prompt, reuse
-from specchat.decode.engine import Settings
+from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
@@ -45,14 +45,16 @@ def law_of(pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled: Can
     depth = min(plan.first, 2)
     exact = {} if cancelled() else exact_law(pair, prefix, sampling, depth, cancelled)
     law.exact_first = depth if exact else 0
+    # One engine for all draws, so that adaptive γ gets beyond its first rounds; not the chat's.
+    engine = Engine(pair.target, pair.engine.drafters, pair.eos_ids)
     began = time.monotonic()
     while law.n < plan.samples and not cancelled():
         law.seconds = time.monotonic() - began
         if law.seconds > plan.seconds:
             break
         seeds = (plan.seed + 2 * law.n, plan.seed + 2 * law.n + 1)
-        on = draw(pair, prefix, plan.settings, plan.first, seeds[0], law.stats)
-        off = draw(pair, prefix, replace(plan.settings, gamma=0), plan.first, seeds[1], Stats())
+        on = draw(engine, prefix, plan.on, plan.first, seeds[0], law.stats)
+        off = draw(engine, prefix, replace(plan.on, gamma=0), plan.first, seeds[1], Stats())
         law.on[on] += 1
         law.off[off] += 1
         law.n += 1
@@ -84,7 +86,9 @@ def uncertain_place(pair: Pair, ids: Sequence[int], plan: Plan, cancelled: Cance
     return whole[: len(ids) + place]
 
 
-def draw(pair: Pair, prefix: Sequence[int], settings: Settings, first: int, seed: int, stats: Stats) -> Key:
+def draw(
+    engine: Engine, prefix: Sequence[int], settings: Settings, first: int, seed: int, stats: Stats
+) -> Key:
     """The first ids of one reply. γ is not clipped to so short a reply: it stops by itself after them."""
     settings = replace(
         settings,
@@ -99,7 +103,7 @@ def draw(pair: Pair, prefix: Sequence[int], settings: Settings, first: int, seed
         told += 1
         return told >= first
 
-    for event in pair.engine.generate(list(prefix), lambda: settings, enough):
+    for event in engine.generate(list(prefix), lambda: settings, enough):
         if isinstance(event, Round):
             stats.add(event)
             # From the round, as an end of the reply is not told to `enough`.

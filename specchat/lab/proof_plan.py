@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from specchat.chat.stream import text_of
@@ -37,6 +37,11 @@ class Plan:
     samples: int = 20_000
     """Most samples of each kind."""
     seed: int = 0
+
+    @property
+    def on(self) -> Settings:
+        """What is put to the test. Under the guard a draft that loses would rest, and plain be compared with plain."""
+        return replace(self.settings, guard=False)
 
 
 @dataclass(frozen=True, slots=True)

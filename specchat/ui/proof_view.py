@@ -23,7 +23,7 @@ def empty() -> str:
     return (
         '<div class="sc-proof-empty"><p>Nothing has been run yet. The greedy check takes about as long as two replies for '
         "each text; the law is sampled for as long as you choose: the longer, the smaller the difference that would "
-        "be noticed.</p></div>"
+        "be noticed. The chat stays as it is, but its next message is read again from the first word.</p></div>"
     )
 
 
@@ -200,7 +200,6 @@ def limits(proof: Proof) -> str:
         text
         for on, text in (
             (settings.adaptive, "adaptive γ"),
-            (settings.guard, "the guard"),
             (settings.confidence > 0, "the confidence stop"),
             (settings.draft_sampling is not None, "a sampling of the draft's own"),
         )
@@ -211,5 +210,9 @@ def limits(proof: Proof) -> str:
         f"In force: γ {settings.gamma}, drafter {settings.drafter}, temperature {sampling.temperature:g}, top-k "
         f"{sampling.top_k}, top-p {sampling.top_p:g}{', ' + ', '.join(extras) if extras else ''}."
     )
+    if settings.guard:
+        notes.append(
+            "The guard was left out: while it lets speculation rest, on and off are the same thing, and nothing is tested."
+        )
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<section class="sc-proof-limits"><h3 class="sc-proof-title">What this shows, and what not</h3><ul>{items}</ul></section>'

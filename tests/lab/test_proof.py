@@ -24,7 +24,8 @@ from specchat.lab.proof_plan import ALPHA, Plan, Proof
 from specchat.lab.proof_stats import against_law, critical, survival, survival_shifted, two_samples
 from specchat.model.compact import CompactDecoder
 from specchat.pair import Pair
-from tests.fakes import Script, constant
+from specchat.ui import proof_view
+from tests.fakes import Script, constant, slow
 from tests.oracle import full_logits
 from tests.rigs import runner, tiny
 from tests.tiny import TINY_VOCAB, noisy_copy, save_tiny
@@ -179,7 +180,9 @@ def test_an_end_of_the_reply_is_one_of_the_outcomes() -> None:
     assert pair.eos_ids == {274}
     free = replace(WARM, sampling=Sampling(1.0, top_k=0))
     seen = {
-        draw(pair, [5, 6], replace(free, gamma=g), 2, seed, Stats()) for g in (0, 3) for seed in range(40)
+        draw(pair.engine, [5, 6], replace(free, gamma=g), 2, seed, Stats())
+        for g in (0, 3)
+        for seed in range(40)
     }
     assert seen == {(274,), (0, 274), (0, 0)}
     law = run(pair, free, n=100).law
@@ -207,6 +210,21 @@ def test_a_cancelled_proof_says_what_it_has() -> None:
     found = prove(pair, Plan(WARM, PROMPTS, seconds=1e9, tokens=8), cancelled, lambda news: None)
     assert found.stopped and found.greedy and (found.law is None or found.law.n < 150)
     assert prove(pair, Plan(WARM, PROMPTS), lambda: True, lambda news: None).greedy == []
+
+
+def test_the_guard_is_left_out_said_so_and_the_chats_own_learns_nothing() -> None:
+    """The draft is slow, so that the guard would soon let it rest: then plain would be compared with plain."""
+    target, draft = (Script(constant([0.5, 0.3, 0.2, *[0.0] * 272]), 275) for _ in range(2))
+    pair = pair_of(target, slow(draft, 0.002))
+    guarded = replace(WARM, sampling=Sampling(1.0, top_k=0), guard=True)
+    plan = Plan(guarded, PROMPTS, samples=60, seconds=1e9, tokens=48)
+    found = prove(pair, plan, lambda: False, lambda news: None)
+    assert found.law is not None and found.law.stats.speculative_rounds == found.law.stats.rounds
+    assert found.greedy[0].on.largest_gamma == 3 and found.greedy[0].on.plain_rounds <= 1
+    assert pair.engine.pilots == {}
+    page = proof_view.limits(found)
+    assert "The guard was left out" in page and ", the guard" not in page
+    assert "guard" not in proof_view.limits(Proof(replace(plan, settings=WARM)))
 
 
 # -- greedy ---------------------------------------------------------------------------------------

@@ -298,6 +298,16 @@ def test_a_broken_verification_is_found_by_a_race():
     assert not one.margin.tie
 
 
+def test_no_run_begins_with_what_another_has_learnt():
+    """Adaptive γ starts each run with the rounds that measure its parts, whatever ran before, and in the chat."""
+    pair = pair_of()
+    adaptive = replace(ON, gamma=8, adaptive=True, max_new_tokens=32)
+    ids = prompt_ids(pair, "hello")
+    first = [[event.choice for event in measure(pair, ids, adaptive).rounds[:2]] for _ in range(2)]
+    assert first == [["measuring each part of a round"] * 2] * 2
+    assert pair.engine.pilots == {}
+
+
 def test_measure_and_race_count_alike():
     pair = pair_of()
     found, _ = run(pair, lanes())
