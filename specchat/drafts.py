@@ -33,6 +33,11 @@ def is_head(choice: str) -> bool:
     return choice.endswith(".safetensors")
 
 
+def head_name(path: Path) -> str:
+    """What a trained head is called on the screen: by its file, unless it came with the program."""
+    return "a trained head" if path.resolve() == BUILTIN_HEAD.resolve() else path.stem
+
+
 def runner_of(loaded: Loaded, vocab: int, capacity: int, precision: Precision) -> Model:
     """Our own decoder where it knows the architecture, the library's class behind a rollback-able cache elsewhere."""
     if supports_module(loaded.module) is None:
@@ -63,7 +68,8 @@ def draft_of(
                 "This draft needs a Llama-, Mistral- or Qwen-like target; use --draft ngram here."
             )
         if is_head(choice):
-            return load_head(Path(choice).expanduser(), target), "a trained head"
+            path = Path(choice).expanduser()
+            return load_head(path, target), head_name(path)
         layers = min(SHALLOW_LAYERS, len(target.weights.layers))
         return target.first_layers(layers), f"its first {layers} layers (untrained)"
     return None, "n-grams of the text"

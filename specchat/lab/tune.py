@@ -153,7 +153,9 @@ class Tuning:
     def _unit(self, name: str, variant: Variant, prompt: Prompt, seed: int) -> bool:
         if not self._warm:
             self.bed.warm_up(self.plan, self.drafter)
-            self._warm, self._began = True, time.monotonic()
+            self._warm = True
+        if not self._fresh:
+            self._began = time.monotonic()  # the probe before it says nothing of how long units take
         if self.cancelled():
             return False
         found = self.bed.unit(self.plan, name, variant, prompt, seed, self.cancelled)

@@ -17,6 +17,9 @@ PAYS = 1.02
 NOISY = 0.15
 """Noise of the speed-up beyond which a person is told that the figures are uncertain."""
 
+SHORT = 0.05
+"""Proposals a round may lack on average and still count as γ of them: n-grams and last rounds propose fewer."""
+
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
             "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth")  # fmt: skip
 
@@ -102,8 +105,11 @@ def _off(
 
 def _reason(units: Sequence[Unit], chosen: Variant, wave: str, scores: dict[int, float]) -> str:
     here, gamma = sums(units, chosen, wave), chosen.gamma
+    each, share = f"{1e3 * here.draft_per_token:.1f} ms", f"{here.draft_share:.0%} of the round"
     parts = [
-        f"γ {gamma}: draft {1e3 * here.draft_per_token:.1f} ms × {gamma} is {here.draft_share:.0%} of the round"
+        f"γ {gamma}: draft {each} × {gamma} is {share}"
+        if here.mean_drafted > gamma - SHORT
+        else f"γ {gamma}: a round drafts {here.mean_drafted:.1f} tokens on average, {each} each, which is {share}"
     ]
     if gamma + 1 in scores and chosen.drafter in {u.drafter for u in units if u.gamma == gamma + 1}:
         parts.append(_one_more(units, Variant(gamma, chosen.drafter), scores))

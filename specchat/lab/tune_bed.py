@@ -14,6 +14,7 @@ from specchat.jobs import Done, Event, Job, Live, Step
 from specchat.lab import tune_probe
 from specchat.lab.measure import Sample, forget, measure, prompt_ids
 from specchat.lab.suite import Prompt
+from specchat.lab.tune_identity import identity_of
 from specchat.lab.tune_plan import PLAIN, Plan, Variant
 from specchat.lab.tune_probe import Prediction
 from specchat.worker import reply
@@ -222,16 +223,6 @@ class PairBed:
         sampling = replace(plan.sampling, seed=seed)
         settings = Settings(variant.gamma, sampling, variant.drafter, plan.tokens)
         return replace(settings, draft_sampling=plan.draft_sampling) if variant.misaligned else settings
-
-
-def identity_of(pair: Pair) -> dict[str, str]:
-    """Which pair it is, where it runs, how precise: what a record or a remembered setting belongs to."""
-    return {
-        "target": pair.target_name,
-        "draft": pair.draft_name,
-        "device": str(getattr(pair.target, "device", "cpu")),
-        "precision": pair.precision,
-    }
 
 
 def unit_of(wave: str, variant: Variant, prompt: Prompt, seed: int, sample: Sample, memory: int) -> Unit:

@@ -17,7 +17,7 @@ import filelock
 from specchat.decode.engine import MAX_GAMMA
 from specchat.decode.sampling import Sampling
 from specchat.lab.tune_advice import Advice
-from specchat.lab.tune_bed import identity_of
+from specchat.lab.tune_identity import identity_of
 from specchat.model.store import cache_root
 
 if TYPE_CHECKING:

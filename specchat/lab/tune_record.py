@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.lab.tune_bed import Turn, Unit, unit_from
+from specchat.lab.tune_identity import differences
 from specchat.lab.tune_plan import Plan, plan_of
 from specchat.lab.tune_probe import Prediction, prediction_of
 
@@ -93,8 +94,10 @@ def _demand(path: Path, head: Mapping[str, object], plan: Plan, identity: Mappin
             if isinstance(was, dict)
             else "?"
         )
+        apart = ", ".join(differences(dict(identity), was))
         raise ValueError(
-            f"{path} was made with another pair, device or precision ({named}); choose another record."
+            f"{path} was made with another pair, or with this one loaded otherwise ({named}; what differs: {apart}); "
+            "choose another record."
         )
     if head["plan"] != plan.data():
         other = plan_of(head["plan"]) if isinstance(head["plan"], dict) else None

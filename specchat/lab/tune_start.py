@@ -48,11 +48,13 @@ def tune(
     fresh = not record.complete
     outcome = Tuning(bed, plan, record, cancelled, put, facts).run()
     if fresh and outcome.advice is not None:
+        said, kept = list(outcome.remarks), True
         try:
             remember(bed.identity, plan.sampling, outcome.advice)
         except OSError as problem:
-            notes = [*notes, f"The recommendation could not be remembered: {problem}."]
-            outcome = replace(outcome, facts={**facts, "remarks": notes})
+            said.append(f"The recommendation could not be remembered: {problem}.")
+            kept = False
+        outcome = replace(outcome, facts={**outcome.facts, "remarks": said, "remembered": kept})
     return outcome
 
 

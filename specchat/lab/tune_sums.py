@@ -45,6 +45,11 @@ class Sums:
         return self._per_round("accepted")
 
     @property
+    def mean_drafted(self) -> float:
+        """Proposals of a round, 0…γ."""
+        return self._per_round("drafted")
+
+    @property
     def tokens_per_round(self) -> float:
         """1…γ+1."""
         return self._per_round("emitted")

@@ -15,13 +15,14 @@ from gradio.components import Component
 from specchat.lab import tune_memory, tune_report, tune_start
 from specchat.lab.tune import Outcome
 from specchat.lab.tune_arguments import FULL, QUICK, QUICK_S
-from specchat.lab.tune_bed import identity_of
+from specchat.lab.tune_identity import identity_of
 from specchat.lab.tune_plan import Plan, built_in, own_prompts
 from specchat.ui import tune_view
 from specchat.ui.desk import Desk
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, ended, follow, news, stop
+from specchat.ui.tune_apply import Advised, applied, set_by_it
 from specchat.ui.tune_calculator import TuneCalculator
 from specchat.worker import Ended, Event, Task
 
@@ -68,9 +69,9 @@ class TuneTab:
             self.result = _html("", "sc-tune-result")
             self.calculator = TuneCalculator()
         self.advised = gr.State(None)
-        """(γ, drafter) that Apply sets."""
+        """What Apply sets."""
         self.offered = gr.State(None)
-        """(γ, drafter) of the remembered recommendation."""
+        """The remembered recommendation."""
         self.seen = gr.State(None)
         """Pair, sampling and files at the last look."""
 
@@ -102,10 +103,9 @@ class TuneTab:
         self.resume.click(self.again, **measuring)
         self.halt.click(self.stop, **at_once)
         self.source.change(_show_own, inputs=[self.source], outputs=[self.own], **at_once)
-        sidebar = self.controls
-        set_by_it = [sidebar.on, sidebar.gamma, sidebar.drafter, sidebar.adaptive, sidebar.confidence]
-        self.apply.click(self.set, inputs=[self.advised], outputs=[*set_by_it, self.status], **at_once)
-        self.take.click(self.set, inputs=[self.offered], outputs=[*set_by_it, self.status], **at_once)
+        applying = {**at_once, "outputs": [*set_by_it(self.controls), self.status]}
+        self.apply.click(self.set, inputs=[self.advised], **applying)
+        self.take.click(self.set, inputs=[self.offered], **applying)
         gr.Timer(LOOK_S).tick(
             self.look,
             inputs=[self.seen],
@@ -159,7 +159,11 @@ class TuneTab:
             yield {self.status: tune_view.told("A run is on its way in this tab: wait for it, or stop it.")}
             return
 
+        measured = 0
+
         def work(pair: Pair, cancelled: Callable[[], bool], put: Callable[[object], None]) -> Outcome:
+            nonlocal measured
+            measured = pair.number
             return tune_start.tune(pair, plan, path, cancelled, put)
 
         yield self._opening()
@@ -176,7 +180,7 @@ class TuneTab:
             end = Ended(
                 problem=f"The page could not show it ({type(problem).__name__}); the terminal has the details."
             )
-        yield self._closing(session, end, last, path)
+        yield self._closing(session, end, last, path, measured)
 
     def _opening(self) -> Updates:
         return {
@@ -197,25 +201,26 @@ class TuneTab:
         return {self.status: gr.skip()}
 
     def _closing(
-        self, session: Session, end: Ended | None, last: Outcome | None, path: Path | None
+        self, session: Session, end: Ended | None, last: Outcome | None, path: Path | None, number: int
     ) -> Updates:
+        """number: that of the pair that was measured."""
         outcome = end.value if end is not None and isinstance(end.value, Outcome) else last
         problem = end.problem if end is not None else ""
         complete = outcome is not None and outcome.complete
+        kept = outcome is not None and outcome.facts.get("remembered") is True
+        said = problem or tune_view.ending(complete, path is not None, last is not None, kept)
         updates: Updates = {
             self.go: gr.update(interactive=True),
             self.halt: gr.update(interactive=False),
             self.resume: gr.update(visible=path is not None and not complete and outcome is not None),
-            self.status: tune_view.told(
-                problem or tune_view.ending(complete, path is not None, last is not None), error=bool(problem)
-            ),
+            self.status: tune_view.told(said, error=bool(problem)),
         }
         if outcome is None:
             return updates
         updates |= {self.result: tune_view.result(outcome), self.report: self._report(session, outcome)}
         if outcome.advice is not None:
             updates |= {
-                self.advised: (outcome.advice.gamma, outcome.advice.drafter),
+                self.advised: Advised(outcome.advice.gamma, outcome.advice.drafter, number),
                 self.apply: gr.update(visible=True, value=tune_view.apply_words(outcome.advice.gamma)),
             }
         if outcome.prediction is not None and outcome.prediction.judging:
@@ -240,28 +245,10 @@ class TuneTab:
         """Ends the run within a round; what was measured stays."""
         stop(self.desk.sessions.of(request.session_hash), NAME)
 
-    def set(self, advised: tuple[int, str] | None) -> Updates:
+    def set(self, advised: Advised | None) -> Updates:
         """Puts a recommendation into the sidebar, whose own handlers then put it in force."""
-        if advised is None:
-            return {self.status: tune_view.told("There is nothing to apply yet.")}
-        gamma, drafter = int(advised[0]), str(advised[1])
-        if not gamma:
-            return {self.controls.on: False, self.status: tune_view.told("Applied: speculation is off.")}
-        pair = self.desk.worker.pair
-        if pair is None or drafter not in pair.drafters:
-            return {
-                self.status: tune_view.told(f"The pair that is loaded has no drafter {drafter}.", error=True)
-            }
-        return {
-            self.controls.on: True,
-            self.controls.gamma: gamma,
-            self.controls.drafter: drafter,
-            self.controls.adaptive: False,  # as it was measured
-            self.controls.confidence: 0,
-            self.status: tune_view.told(
-                f"Applied: γ {gamma}, drafter {drafter}. In force from the next round on."
-            ),
-        }
+        updates, said = applied(advised, self.desk.worker.pair, self.controls)
+        return {**updates, self.status: said}
 
     def look(self, seen: object, request: gr.Request) -> Updates:
         """What is known of this pair with this sampling from earlier runs; nothing when nothing changed."""
@@ -269,8 +256,9 @@ class TuneTab:
         if pair is None or NAME in session.tasks:
             return {self.seen: gr.skip()}
         sampling = replace(session.live.get().sampling, seed=None)
-        now = (id(pair), str(sampling), tune_memory.changed_at())
-        if seen is not None and tuple(seen) == now:  # type: ignore[arg-type]
+        now = (pair.number, str(sampling), tune_memory.changed_at())
+        before = () if seen is None else tuple(seen)  # type: ignore[arg-type]
+        if before == now:
             return {self.seen: gr.skip()}
         found = tune_memory.remembered(pair, sampling)
         updates: Updates = {
@@ -279,9 +267,9 @@ class TuneTab:
             self.take: gr.update(
                 visible=found is not None, value=tune_view.apply_words(found.gamma) if found else "Apply it"
             ),
-            self.offered: None if found is None else (found.gamma, found.drafter),
+            self.offered: None if found is None else Advised(found.gamma, found.drafter, pair.number),
         }
-        if seen is None:
+        if before[:1] != now[:1]:
             waiting = tune_start.unfinished(identity_of(pair), tune_start.folder())
             updates[self.resume] = gr.update(visible=waiting is not None)
         return updates

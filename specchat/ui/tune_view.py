@@ -123,8 +123,10 @@ def apply_words(gamma: int) -> str:
     return f"Apply γ {gamma}" if gamma else "Switch speculation off"
 
 
-def ending(complete: bool, recorded: bool, some: bool) -> str:
-    """How a run ended. recorded: it can be resumed. some: something was measured."""
+def ending(complete: bool, recorded: bool, some: bool, remembered: bool) -> str:
+    """How a run ended. recorded: it can be resumed. some: something was measured. remembered: its recommendation is."""
+    if complete and not remembered:
+        return "Done. The recommendation could not be remembered: note it, or run again."
     if complete:
         return "Done. The recommendation is remembered for this pair, device and sampling."
     if not some:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specchat.lab import tune_record
-from specchat.lab.tune import Outcome, Tuning
+from specchat.lab import tune, tune_record
+from specchat.lab.tune import Outcome, Progress, Tuning
+from specchat.lab.tune_bed import Unit
 from specchat.lab.tune_plan import PLAIN, Plan, Variant
+from specchat.lab.tune_probe import Prediction
 from specchat.lab.tune_record import Record
+from specchat.lab.tune_sums import sums
 from specchat.lab.tune_sweep import check, following, guided, score, sweep_scores
 from specchat.lab.tune_table import (
     cache_table,
@@ -137,6 +142,52 @@ def test_the_reason_is_built_from_what_was_measured() -> None:
     assert f"× {gamma} is {share:.0%} of the round" in advice.reason
     assert f"kept {0.7 ** (gamma + 1):.0%} of the time and costs more than it saves" in advice.reason
     assert f"{advice.speedup:.2f}× plain decoding" in advice.headline
+
+
+def test_the_reason_of_a_draft_that_often_proposes_less_adds_up() -> None:
+    class Sparing(Planted):
+        """Proposes half of what it might, as n-grams do that find nothing."""
+
+        def planted(self, *args: Any) -> Unit:
+            unit = super().planted(*args)
+            return replace(unit, drafted=unit.drafted // 2)
+
+    outcome = tuned(Sparing(0.7, 0.08, 0.03))
+    assert outcome.advice is not None
+    said = re.search(
+        r"a round drafts ([\d.]+) tokens on average, ([\d.]+) ms each, which is (\d+)% of the round",
+        outcome.advice.reason,
+    )
+    assert said is not None, outcome.advice.reason
+    drafted, each, share = map(float, said.groups())
+    measured = sums(outcome.units, Variant(outcome.advice.gamma, outcome.advice.drafter))
+    assert drafted * each / 1e3 / measured.round_s == pytest.approx(share / 100, rel=0.1)
+
+
+def test_the_time_left_is_reckoned_from_the_units_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(tune.time, "monotonic", lambda: now)
+
+    class Slow(Planted):
+        """A probe of a hundred seconds, then a unit a second."""
+
+        def probe(self, *args: Any) -> Prediction | None:
+            nonlocal now
+            now += 100
+            return super().probe(*args)
+
+        def unit(self, *args: Any) -> Unit | None:
+            nonlocal now
+            now += 1
+            return super().unit(*args)
+
+    seen: list[Progress] = []
+    bed = Slow(stop_after=3)
+    Tuning(
+        bed, PLAN, tune_record.Record(), bed.cancelled, lambda outcome: seen.append(outcome.progress)
+    ).run()
+    first = next(progress for progress in seen if progress.done == 1)
+    assert first.seconds_left == pytest.approx(first.total - 1)
 
 
 def test_off_is_recommended_with_its_reason_where_speculation_does_not_pay() -> None:

@@ -12,7 +12,8 @@ from specchat.lab import tune_record, tune_start
 from specchat.lab.suite import Prompt
 from specchat.lab.tune import Outcome
 from specchat.lab.tune_advice import Advice
-from specchat.lab.tune_bed import PairBed, identity_of
+from specchat.lab.tune_bed import PairBed
+from specchat.lab.tune_identity import identity_of
 from specchat.lab.tune_memory import changed_at, remember, remembered
 from specchat.lab.tune_plan import (
     PLAIN,
@@ -46,7 +47,7 @@ def pair():
 def test_a_whole_run_has_every_unit_with_its_tokens_and_is_remembered(pair, tmp_path: Path) -> None:
     seen: list[Outcome] = []
     outcome = tune_start.tune(pair, PLAN, tmp_path / "r.jsonl", put=seen.append)
-    assert outcome.complete and outcome.advice is not None
+    assert outcome.complete and outcome.advice is not None and outcome.facts["remembered"] is True
     assert all(unit.emitted == 24 and unit.tokens > 0 and unit.seconds > 0 for unit in outcome.units)
     sweep = {unit.variant for unit in outcome.units if unit.wave == "sweep 1"}
     assert sweep >= {PLAIN, Variant(2, "model"), Variant(3, "model")}
@@ -66,6 +67,18 @@ def test_a_whole_run_has_every_unit_with_its_tokens_and_is_remembered(pair, tmp_
     for turn in warm:
         assert turn.prompt_tokens == cold[turn.turn].prompt_tokens
         assert turn.read < cold[turn.turn].read == turn.prompt_tokens - 1
+
+
+def test_what_could_not_be_remembered_is_told_and_keeps_the_other_remarks(pair, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tune_start, "remember", full)
+    long = Prompt("long", "own", "word " * 2000)
+    outcome = tune_start.tune(pair, replace(PLAN, prompts=(long, PLAN.prompts[0])), None)
+    assert outcome.complete and outcome.facts["remembered"] is False
+    assert "1 prompt was left out" in outcome.remarks[0]
+    assert "could not be remembered: disk full" in outcome.remarks[1]
 
 
 def test_a_draft_that_draws_otherwise_is_accepted_less() -> None:

@@ -13,7 +13,7 @@ from specchat.decode.sampling import Sampling
 from specchat.lab import tune_bed
 from specchat.lab.tune_advice import Advice
 from specchat.lab.tune_arguments import QUICK
-from specchat.lab.tune_bed import identity_of
+from specchat.lab.tune_identity import identity_of
 from specchat.lab.tune_memory import remember
 from specchat.worker import Worker
 from tests.ui.pages import Served, eventually

@@ -88,9 +88,10 @@ def test_hints_and_sentences_are_escaped() -> None:
 
 
 def test_how_it_ended_is_told() -> None:
-    assert "remembered" in tune_view.ending(True, True, True)
-    assert "Resume goes on" in tune_view.ending(False, True, True)
-    assert "cannot be resumed" in tune_view.ending(False, False, True)
-    assert "before anything" in tune_view.ending(False, True, False)
+    assert "is remembered" in tune_view.ending(True, True, True, True)
+    assert "could not be remembered" in tune_view.ending(True, True, True, False)
+    assert "Resume goes on" in tune_view.ending(False, True, True, False)
+    assert "cannot be resumed" in tune_view.ending(False, False, True, False)
+    assert "before anything" in tune_view.ending(False, True, False, False)
     assert tune_view.apply_words(3) == "Apply γ 3"
     assert tune_view.apply_words(0) == "Switch speculation off"
