@@ -16,6 +16,7 @@ from specchat.ui.lens import LEGEND
 from specchat.ui.live import LiveView
 from specchat.ui.session import Session, Turn
 from specchat.ui.stream import batches
+from specchat.ui.tab import not_shown
 from specchat.ui.transcript import EXAMPLES, PRESSED, empty, settled
 from specchat.worker import Job
 
@@ -164,9 +165,7 @@ class ChatTab:
                     yield {self._parts[name]: value for name, value in seen.items()} or self._nothing
         except Exception as problem:
             log.exception("showing a reply failed")
-            turn.reply.fail(
-                f"The page could not show it ({type(problem).__name__}); the terminal has the details."
-            )
+            turn.reply.fail(not_shown(problem))
         finally:
             # Reached by the end, by an exception, and by a closed tab alike: nothing may go on writing unseen.
             session.release()

@@ -16,6 +16,7 @@ from specchat.ui import sidebar
 from specchat.ui.desk import Desk
 from specchat.ui.race_words import lane_line
 from specchat.ui.sidebar import DRAFTERS, Controls, Span
+from specchat.ui.tab import fitting
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
@@ -148,12 +149,7 @@ def fitted(lanes: Sequence[Lane], pair: Pair) -> list[Lane]:
     """
     if not pair.drafters:
         raise Unfit(NOTHING_TO_RACE)
-    return [
-        lane
-        if lane.settings.drafter in pair.drafters
-        else Lane(lane.name, replace(lane.settings, drafter=pair.default_drafter))
-        for lane in lanes
-    ]
+    return [Lane(lane.name, fitting(lane.settings, pair)) for lane in lanes]
 
 
 def line_b(settings: Settings) -> str:

@@ -19,14 +19,14 @@ from specchat.ui.race_words import factor, headline, lane_line, rate, verdict
 SPEEDS = ("0.25", "0.5", "1", "2", "4")
 
 
-def result(race: Race, prompt: str, repeat: int = 0) -> str:
-    """The whole board. repeat: whose texts and times are shown and replayed."""
+def result(race: Race, prompt: str, repeat: int = 0, system: str = "") -> str:
+    """The whole board. repeat: whose texts and times are shown and replayed. system: the system prompt, if any."""
     ended = _ended(race)
     if not race.runs:
         return ended
     return (
         f'<section class="sc-race" aria-label="Result of the race">{ended}{_headlines(race)}'
-        f"{_asked(race, prompt)}{_replay(race, repeat)}{_verdicts(race, repeat)}{_table(race)}</section>"
+        f"{_asked(race, prompt, system)}{_replay(race, repeat)}{_verdicts(race, repeat)}{_table(race)}</section>"
     )
 
 
@@ -47,11 +47,13 @@ def _headlines(race: Race) -> str:
     return f'<div class="sc-race-headline">{said}</div>' if race.of(0) else ""
 
 
-def _asked(race: Race, prompt: str) -> str:
+def _asked(race: Race, prompt: str, system: str) -> str:
     shared = escape(shared_line(race.lanes, race.seed))
     shared += " Each further repeat has the next seed." if race.repeats > 1 else ""
+    before = f'<p>System prompt:</p><p class="sc-race-system">{escape(system)}</p>' if system else ""
+    before += "<p>Prompt:</p>" if system else ""
     return (
-        f'<details class="sc-race-asked"><summary>Prompt and settings</summary><p class="sc-race-prompt">'
+        f'<details class="sc-race-asked"><summary>Prompt and settings</summary>{before}<p class="sc-race-prompt">'
         f"{escape(prompt)}</p><p>{shared}</p></details>"
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -12,7 +12,7 @@ from gradio.components import Component
 
 from specchat.chat.conversation import is_blank, well_formed
 from specchat.decode.settings import Settings
-from specchat.lab.measure import prompt_ids
+from specchat.lab.measure import prompt_of
 from specchat.lab.race import MOST_REPEATS, Cancelled, Put, Race, race
 from specchat.ui import race_view as view
 from specchat.ui.desk import Desk, status_line
@@ -20,13 +20,11 @@ from specchat.ui.race_lanes import LaneControls, Unfit, fitted
 from specchat.ui.race_result import result
 from specchat.ui.race_view import Board
 from specchat.ui.sidebar import Controls
-from specchat.ui.tab import ahead, ended, follow, news, stop
-from specchat.worker import Ended, Task
+from specchat.ui.tab import OTHER_PAIR, PRESSED, ahead, conduct, is_loaded, news, sentence, stop, waiting
+from specchat.worker import Ended, Event, Task
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
-
-log = logging.getLogger(__name__)
 
 Updates = dict[Component, object]
 
@@ -36,15 +34,24 @@ NAME = "race"
 KEPT = 40
 """Races remembered, of all tabs together, to show another repeat of; the page itself keeps what it shows."""
 
-PRESSED = """
-element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-act]');
-  if (button) trigger('select', {n: Number(button.dataset.n)});
-});
-"""
-
 REPLAYED = "if (window.specchatRace) window.specchatRace(element);"
 """Hands the board to the page's script (assets/race.js)."""
+
+NO_LONGER = "That race is no longer kept: run it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """A race that was run, and what it was run with. pair: `Pair.number` of the pair."""
+
+    race: Race
+    prompt: str
+    system: str
+    pair: int
+
+    def board(self, repeat: int) -> str:
+        """With the texts and the replay of this repeat."""
+        return result(self.race, self.prompt, repeat, self.system)
 
 
 class RaceTab:
@@ -54,7 +61,7 @@ class RaceTab:
         self.desk = desk
         self.controls = controls
         self.examples = view.examples()
-        self._races: OrderedDict[str, tuple[Race, str]] = OrderedDict()
+        self._races: OrderedDict[str, Raced] = OrderedDict()
         with gr.Column(elem_id="sc-race"):
             self._build()
 
@@ -126,8 +133,6 @@ class RaceTab:
         try:
             if is_blank(prompt):
                 raise Unfit("Write a prompt first, or press an example.")
-            if NAME in session.tasks:
-                raise Unfit("One race at a time: wait for this one, or stop it.")
             now, pair = session.live.get(), self.desk.worker.pair
             chosen = self.lanes.read(
                 now, gamma, most, lanes, pair.drafters if pair is not None else (), pair is not None
@@ -136,25 +141,22 @@ class RaceTab:
             yield {self.status: status_line("hint", str(problem))}
             return
         times = max(1, min(MOST_REPEATS, int(float(str(repeats or 1)))))
+        system, stops = session.system, self.desk.options.stop_strings
 
         def work(pair: Pair, cancelled: Cancelled, put: Put) -> object:
-            ids = prompt_ids(pair, prompt, session.system, chosen[0].settings.max_new_tokens)
-            return race(pair, ids, fitted(chosen, pair), times, cancelled, put)
+            asked = prompt_of(pair, prompt, system, chosen[0].settings.max_new_tokens)
+            ends = (*stops, *asked.stop_strings)
+            found = race(pair, asked.ids, fitted(chosen, pair), times, cancelled, put, ends)
+            return Raced(found, prompt, system, pair.number)
 
         board = Board(tuple(chosen), times)
-        yield self._opening(board)
-        last: Ended | None = None
-        try:
-            for batch in follow(self.desk, session, NAME, Task(work, "Racing")):
-                last = ended(batch)
-                if last is None:
-                    yield self._news(board, batch)
-        except Exception as problem:
-            log.exception("showing a race failed")
-            last = Ended(
-                problem=f"The page could not show it ({type(problem).__name__}); the terminal has the details."
-            )
-        yield self._closing(last, prompt, request.session_hash or "")
+        yield from conduct(
+            self.desk, session, NAME, Task(work, "Racing"),
+            opening=lambda: self._opening(board),
+            underway=lambda batch: self._news(board, batch),
+            closing=lambda last: self._closing(last, request.session_hash or ""),
+            refused={self.status: status_line("hint", "One race at a time: wait for this one, or stop it.")},
+        )  # fmt: skip
 
     def _opening(self, board: Board) -> Updates:
         return {
@@ -166,48 +168,40 @@ class RaceTab:
             self.take: gr.update(visible=False),
         }
 
-    def _news(self, board: Board, batch: list) -> Updates:  # type: ignore[type-arg]
+    def _news(self, board: Board, batch: list[Event]) -> Updates:
         found = news(batch)
         for value in found:
             board.take(value)
         waits = ahead(batch)
         if board.now is None and not board.comparing:
-            return {self.status: self._waiting(waits)} if waits is not None else {self.status: gr.skip()}
+            return {self.status: gr.skip() if waits is None else waiting(self.desk, waits, "race")}
         return {self.status: status_line("writing", board.status()), self.board: board.html()}
 
-    def _waiting(self, waits: int) -> str:
-        now = self.desk.worker.status()
-        if now.state == "loading":
-            return status_line("loading", f"Loading: {now.message.rstrip('.')}. The race comes next.")
-        before = "a reply or another measurement is" if waits == 1 else f"{waits} replies or measurements are"
-        return status_line(
-            "queued", f"Waiting: {before} finished first, so that nothing disturbs the race's times."
-        )
-
-    def _closing(self, last: Ended | None, prompt: str, tab: str) -> Updates:
+    def _closing(self, last: Ended | None, tab: str) -> Updates:
         updates: Updates = {self.go: gr.update(interactive=True), self.halt: gr.update(interactive=False)}
         found = last.value if last is not None else None
-        if isinstance(found, Race):
-            self._keep(tab, found, prompt)
+        if isinstance(found, Raced):
+            self._keep(tab, found)
+            run = found.race
             # A repeat that has every lane, if there is one: replayed alone, half of a repeat would mislead.
-            whole = [n for n in range(found.repeats) if len(found.heat(n)) == len(found.lanes)]
-            updates[self.board] = result(found, prompt, whole[0] if whole else 0)
-            updates[self.status] = _over(found)
-            updates[self.take] = gr.update(visible=_own(found) is not None)
+            whole = [n for n in range(run.repeats) if len(run.heat(n)) == len(run.lanes)]
+            updates[self.board] = found.board(whole[0] if whole else 0)
+            updates[self.status] = _over(run)
+            updates[self.take] = gr.update(visible=_own(run) is not None)
             if len(whole) > 1:
                 updates[self.shown] = gr.update(
                     choices=[(str(n + 1), n) for n in whole], value=whole[0], visible=True
                 )
         elif last is not None and last.problem:
-            updates[self.board] = view.sentence("The race could not be run.", last.problem)
+            updates[self.board] = sentence("The race could not be run.", last.problem)
             updates[self.status] = status_line("failed", "The race could not be run. Ready for the next.")
         else:
             updates[self.board] = view.empty()
             updates[self.status] = status_line("ready", "Stopped before the race began.")
         return updates
 
-    def _keep(self, tab: str, found: Race, prompt: str) -> None:
-        self._races[tab] = (found, prompt)
+    def _keep(self, tab: str, found: Raced) -> None:
+        self._races[tab] = found
         self._races.move_to_end(tab)
         while len(self._races) > KEPT:
             self._races.popitem(last=False)
@@ -224,9 +218,11 @@ class RaceTab:
     def taken(self, request: gr.Request) -> Updates:
         """Lane C's γ and drafter become those of the sidebar, and so of the chat; its change events do the rest."""
         kept = self._races.get(request.session_hash or "")
-        own = _own(kept[0]) if kept is not None else None
-        if own is None:
-            return {self.status: status_line("hint", "That race is no longer kept: run it again.")}
+        own = _own(kept.race) if kept is not None else None
+        if kept is None or own is None:
+            return {self.status: status_line("hint", NO_LONGER)}
+        if not is_loaded(self.desk, kept.pair):
+            return {self.status: status_line("hint", OTHER_PAIR), self.take: gr.update(visible=False)}
         return {
             self.controls.on: True,
             self.controls.gamma: own.gamma,
@@ -239,9 +235,9 @@ class RaceTab:
     def show(self, repeat: object, request: gr.Request) -> Updates:
         """Texts and replay of another repeat."""
         kept = self._races.get(request.session_hash or "")
-        if kept is None or not isinstance(repeat, int) or not 0 <= repeat < kept[0].repeats:
-            return {self.status: status_line("hint", "That race is no longer kept: run it again.")}
-        return {self.board: result(*kept, repeat)}
+        if kept is None or not isinstance(repeat, int) or not 0 <= repeat < kept.race.repeats:
+            return {self.status: status_line("hint", NO_LONGER)}
+        return {self.board: kept.board(repeat)}
 
 
 def _own(found: Race) -> Settings | None:

@@ -62,11 +62,6 @@ def empty() -> str:
     )
 
 
-def sentence(title: str, text: str) -> str:
-    """The board when there is nothing but a sentence to show."""
-    return f'<p class="sc-error" role="alert"><b>{escape(title)}</b> {escape(text)}</p>'
-
-
 @dataclass(slots=True)
 class Board:
     """A race while it runs: what the page knows from the news so far."""

@@ -9,10 +9,17 @@ import gradio as gr
 import pytest
 
 from specchat import ui
+from specchat.decode.engine import Settings
+from specchat.decode.sampling import Sampling
 from specchat.ui.chat_save import record
+from specchat.ui.desk import Desk, Options
+from specchat.ui.race_tab import RaceTab
+from specchat.ui.sidebar import build as build_sidebar
+from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
 from specchat.worker import Worker
 from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
+from tests.worker.jobs import pair_of
 
 
 @pytest.fixture
@@ -62,3 +69,28 @@ def test_a_copied_conversation_still_knows_who_wrote_it(page):
             break
     assert session.copy().turns[0].reply.pair_number == page.desk.worker.pair.number
     updates.close()
+
+
+# -- the lab -----------------------------------------------------------------------------------------
+
+START = Settings(4, Sampling(0.0), "model", 24)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    worker = Worker(lambda progress: pair_of())
+    assert worker.wait_ready(20)
+    yield Desk(worker, START, Options())
+    worker.close()
+
+
+def test_lane_cs_settings_are_not_taken_over_for_another_pair(desk):
+    with gr.Blocks():
+        race = RaceTab(desk, build_sidebar(START, ""))
+    list(race.run(tab(), "hello", 24, 1, 4, True, 2, "model", False, False, 1.5, 0))
+    assert race.controls.gamma in race.taken(tab())
+    exchange(desk.worker, pair_of())
+    updates = race.taken(tab())
+    assert OTHER_PAIR in updates[race.status]
+    assert race.controls.drafter not in updates
+    assert 'class="sc-race-lane"' in race.show(0, tab())[race.board], "what was seen can still be looked at"

@@ -71,7 +71,7 @@ def test_a_race_runs_and_is_kept_to_show_its_other_repeats(rig):
     assert "Lane C: Identical" in seen["board"]
     other = rig.tab.show(1, tab())[rig.tab.board]
     assert other.count('class="sc-race-lane"') == 3
-    found, _ = rig.tab._races["one"]
+    found = rig.tab._races["one"].race
     assert isinstance(found, Race)
     assert [lane.settings.gamma for lane in found.lanes] == [0, 4, 2]
     assert all(lane.settings.max_new_tokens == 24 for lane in found.lanes)
@@ -86,7 +86,7 @@ def test_what_cannot_be_raced_is_a_sentence_at_once(rig):
     session.live.set(Settings(0, Sampling(0.0), "model", 24))
     assert "γ is 0 in the sidebar" in rig.last(slider=0)["status"]
     assert "Finished" in rig.last(slider=3)["status"], "off in the sidebar: lane B takes the slider's γ"
-    assert rig.tab._races["one"][0].lanes[1].settings.gamma == 3
+    assert rig.tab._races["one"].race.lanes[1].settings.gamma == 3
 
 
 def test_a_prompt_that_is_too_long_is_a_sentence_and_the_next_race_works(rig):
@@ -109,7 +109,6 @@ def test_a_target_that_fails_is_a_sentence_and_the_next_race_works():
 def test_a_closed_page_ends_its_race_and_a_second_one_is_refused():
     made = Rig(pair_of(slow(runner(tiny(), 512), 0.01)))
     going = made.run(most=512, repeats=5)
-    next(going)
     next(going)
     assert "One race at a time" in made.last()["status"]
     going.close()
