@@ -40,7 +40,7 @@ def misaligned(chart: Chart) -> Finding | None:
         "temperature or filter proposes what the target would not.",
         f"{percent(chart.now.alpha)} kept",
         f"{percent(after.alpha)} kept when aligned" if known else "the same sampling for both",
-        max(cost, 0.05),
+        cost,
         Remedy("Sample the draft with the target's own settings.", {"draft_sampling": None}),
         estimate=not known,
     )
@@ -115,7 +115,7 @@ def other_device(chart: Chart) -> Finding | None:
         f"{ms(chart.base.draft_s)}, {percent(chart.c)} of a plain step, and crosses over each time.",
         f"draft on {seen.draft_device}",
         f"target on {seen.target_device}",
-        max(cost, 0.05),
+        cost,
         Remedy(
             f"Put the draft on {seen.target_device} too: load the pair with one --device for both, in the Models tab or "
             "when starting. If they do not both fit there, choose smaller weights."
@@ -212,6 +212,7 @@ def healthy(chart: Chart) -> Finding:
 
 def even(chart: Chart) -> Finding:
     """It neither gains nor stands out in anything."""
+    guard = "The guard is on: it" if chart.evidence.settings.guard else "The guard in the sidebar"
     return Finding(
         "even",
         f"Speculation makes {ratio(chart.gain)} of plain, and no single cause stands out",
@@ -220,8 +221,9 @@ def even(chart: Chart) -> Finding:
         ratio(chart.gain),
         f"above {ratio(LEAST_GAIN)}",
         0.0,
-        Remedy("Try another text, or switch the guard on: it lets speculation rest while it loses.", {"guard": True}),
-    )  # fmt: skip
+        # No button: the doctor measures without the guard, so measuring again would show nothing but noise.
+        Remedy(f"Try another text. {guard} lets speculation rest while it loses."),
+    )
 
 
 # -- remedies and small sums ----------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Finding:
     cost: float
     remedy: Remedy
     estimate: bool = False
-    """The cost is a rule of thumb, good for the order only: the page does not show it."""
+    """The cost is a rule of thumb, good for the order only: it is not shown."""
 
     @property
     def severity(self) -> str:

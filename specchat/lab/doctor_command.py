@@ -9,7 +9,7 @@ from collections.abc import Callable
 from specchat.chat.conversation import Message
 from specchat.lab import suite
 from specchat.lab.doctor_chart import percent, ratio
-from specchat.lab.doctor_measure import Examination, Subject, diagnose
+from specchat.lab.doctor_measure import Examination, Subject, diagnose, left_out
 from specchat.lab.sampling_arguments import settings_of
 from specchat.model.catalog import PairOptions
 from specchat.pair import Progress, open_pair
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
 def told(found: Examination) -> str:
     """Every finding: title, sentence, number against threshold, what to do."""
     chart, lines = found.chart, []
-    lines.append(f"{found.subject}: {1 / chart.now_s:.1f} tok/s, {ratio(chart.gain)} plain decoding")
+    lines.append(
+        f"{found.subject}: {1 / chart.now_s:.1f} tok/s, {ratio(chart.gain)} plain decoding{left_out(found.settings)}"
+    )
     for place, one in enumerate(found.findings, start=1):
         cost = "" if one.estimate or not one.cost else f" (costs {percent(one.cost)} of the time)"
         lines += [

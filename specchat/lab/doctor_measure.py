@@ -90,7 +90,7 @@ def diagnose(
             raise ValueError("The prompt fills the whole context, so nothing could be written.")
         return sample
 
-    ours = run("with the settings in force", LENGTH, cold=True)
+    ours = run(f"with the settings in force{left_out(settings)}", LENGTH, cold=True)
     plain = run("plain decoding", PLAIN, gamma=0)
     misaligned = settings.draft_sampling is not None
     aligned = run("with the draft's sampling set right", LENGTH, draft_sampling=None) if misaligned else None
@@ -117,6 +117,11 @@ def diagnose(
         **watch.seen(),  # type: ignore[arg-type]
     )
     return Examination(subject.name, settings, evidence, tuple(examine(evidence)))
+
+
+def left_out(settings: Settings) -> str:
+    """What of the settings was not in force while it was measured; "" if all was."""
+    return " (the guard left out)" if settings.guard and settings.gamma else ""
 
 
 def _for_measuring(settings: Settings) -> Settings:

@@ -7,20 +7,20 @@ from html import escape
 
 from specchat.decode.settings import Settings
 from specchat.lab.doctor import Finding
-from specchat.lab.doctor_measure import Examination
+from specchat.lab.doctor_measure import Examination, left_out
 from specchat.ui.panels import percent, seconds, size, speed
 
 INTRO = (
     '<div class="sc-doctor-intro"><h2>Doctor</h2><p>Why is speculation not faster here? It is measured with the '
     "settings in force and without, with the pair's other drafters, and the target with blocks of several widths. "
-    "Causes are ranked by the time they cost.</p></div>"
+    "Causes are ranked by the time they cost: worked out from what was measured, or by a rule of thumb where no cost is "
+    "shown.</p></div>"
 )
 
 FIELDS = {
     "gamma": "γ",
     "drafter": "drafter",
     "draft_sampling": "the draft's own sampling",
-    "guard": "guard",
     "adaptive": "adaptive γ",
     "confidence": "confidence stop",
 }
@@ -31,13 +31,9 @@ def empty() -> str:
     """Before the first examination."""
     return (
         '<div class="sc-doctor-empty"><p>Nothing has been examined yet. An examination takes ten to thirty seconds on the '
-        "built-in pair: some 200 tokens are written and thrown away, and the chat is left as it is.</p></div>"
+        "built-in pair: some 200 tokens are written and thrown away. The chat stays as it is, but its next message is read "
+        "again from the first word.</p></div>"
     )
-
-
-def sentence(title: str, text: str) -> str:
-    """Nothing but a sentence to show."""
-    return f'<p class="sc-error" role="alert"><b>{escape(title)}</b> {escape(text)}</p>'
 
 
 def working(said: str) -> str:
@@ -63,7 +59,7 @@ def headline(found: Examination) -> str:
         text = f"Speculation is off: {plain}. A trial with γ {chart.gamma} was measured beside it."
     else:
         verdict = "gains" if chart.gain >= 1.05 else "loses" if chart.gain < 0.97 else "makes no difference"
-        text = f"With these settings speculation {verdict}: {rate}, {chart.gain:.2f}× plain ({plain})."
+        text = f"With these settings{left_out(found.settings)} speculation {verdict}: {rate}, {chart.gain:.2f}× plain ({plain})."
     return f'<p class="sc-doctor-headline">{escape(text)} <span>Examined: {escape(found.subject)}</span></p>'
 
 
@@ -85,8 +81,10 @@ def card(finding: Finding, n: int) -> str:
             f'<button type="button" class="sc-doctor-apply" data-act="apply" data-n="{n}">{label}</button>'
         )
     tip = (
-        "Estimated from the measured rates: the share of the time that this cause takes. Ranks the findings."
+        "Worked out from the measured rates: the share of the time that this cause takes. Ranks the findings."
     )
+    if finding.estimate:
+        tip = "A rule of thumb, not a measured cost. Ranks the findings."
     return (
         f'<li class="sc-doctor-card" data-cause="{escape(finding.cause)}" data-severity="{finding.severity}">'
         f'<div class="sc-doctor-top"><h3>{escape(finding.title)}</h3>'

@@ -15,13 +15,16 @@ from specchat.chat.conversation import Message
 from specchat.decode.events import Prefill, Round, Token
 from specchat.decode.sampling import Sampling
 from specchat.decode.settings import Settings
-from specchat.lab import theory
+from specchat.lab import doctor_causes, theory
 from specchat.lab.doctor import Evidence, Finding, examine
+from specchat.lab.doctor_chart import Chart
+from specchat.lab.doctor_command import told
 from specchat.lab.doctor_evidence import Rates, warm_up_s
 from specchat.lab.doctor_measure import Examination, Subject, Surroundings, diagnose
 from specchat.model.loading import Loaded, load_model
 from specchat.model.pairing import check
 from specchat.pair import Memory, Pair
+from specchat.ui import doctor_view as view
 from tests.fakes import slow
 from tests.rigs import runner, tiny
 from tests.tiny import noisy_copy, save_tiny, tiny_model, tiny_tokenizer
@@ -215,6 +218,24 @@ def test_speculation_that_is_off_is_told_what_it_would_gain() -> None:
     assert "off" not in [finding.cause for finding in useless]
 
 
+def test_a_cost_that_was_not_found_is_not_invented() -> None:
+    """Another sampling and another device that cost nothing: no finding, where there was one of 5 %."""
+    other = Settings(4, Sampling(0.6), "model", draft_sampling=Sampling(2.0, top_k=0))
+    same = evidence(settings=other, aligned=evidence().speculative)
+    assert [finding.cause for finding in examine(same)] == ["healthy"]
+    far = evidence(step_s=0.0018, target_device="cuda:0", draft_device="cpu")
+    costs = {finding.cause: finding.cost for finding in examine(far)}
+    assert "device" not in costs, costs
+
+
+def test_the_guard_is_no_button_and_not_recommended_where_it_is_on() -> None:
+    """Speculation as fast as plain decoding, without any cause: the guard is mentioned, and nothing is measured again."""
+    plain = rounds(0, 0, 0, FLAT, 32)
+    for guard, words in ((False, "The guard in the sidebar lets"), (True, "The guard is on: it lets")):
+        found = doctor_causes.even(Chart.of(evidence(speculative=plain, settings=Settings(4, guard=guard))))
+        assert not found.remedy.by_button and words in found.remedy.words
+
+
 def test_adaptive_gamma_is_not_told_that_gamma_is_wrong() -> None:
     found = examine(evidence(alpha=0.5, gamma=16, settings=Settings(16, drafter="model", adaptive=True)))
     assert "gamma-long" not in [finding.cause for finding in found]
@@ -322,6 +343,18 @@ def test_an_examination_says_what_it_does_and_leaves_the_pair_as_new() -> None:
     assert any("plain" in str(line) for line in said)
     again = diagnose(pair, subject, Settings(4), lambda: False, said.append)
     assert again is not None and again.evidence.memory is not None
+
+
+def test_what_was_measured_without_the_guard_says_so() -> None:
+    said: list[object] = []
+    subject = Subject("a test", (Message("user", "hello"),))
+    pair = pair_of()
+    found = diagnose(pair, subject, Settings(4, drafter="model", guard=True), lambda: False, said.append)
+    assert found is not None and pair.engine.pilots == {}
+    without = replace(found, settings=Settings(4, drafter="model"))
+    assert "with the settings in force (the guard left out)" in str(said[0])
+    for words in (told, view.headline):
+        assert "(the guard left out)" in words(found) and "guard" not in words(without)
 
 
 def test_a_cancelled_examination_is_none_and_a_pair_without_drafters_is_a_sentence() -> None:

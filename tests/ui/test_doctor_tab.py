@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import gradio as gr
@@ -71,14 +72,13 @@ def test_an_examination_shows_cards_in_order_and_a_remedy_is_applied_and_measure
     assert "Examined." in seen["status"]
     assert seen["board"].count('class="sc-doctor-card"') >= 1
     assert "of the suite" in seen["board"]
-    before, subject = rig.tab._kept["one"]
+    kept = rig.tab._kept["one"]
+    before = kept.found
     assert isinstance(before, Examination)
     remedy = Remedy("Set γ to 2.", {"gamma": 2})
     planted = Finding("gamma-long", "γ is too long", "A sentence.", "γ 8", "γ 2", 0.4, remedy)
-    rig.tab._kept["one"] = (
-        Examination(before.subject, before.settings, before.evidence, (planted,)),
-        subject,
-    )
+    planted_in = Examination(before.subject, before.settings, before.evidence, (planted,))
+    rig.tab._kept["one"] = replace(kept, found=planted_in)
     updates = list(rig.tab.apply(tab(), SimpleNamespace(n=0)))
     controls = rig.tab.controls
     assert updates[0][controls.gamma] == 2
@@ -88,7 +88,7 @@ def test_an_examination_shows_cards_in_order_and_a_remedy_is_applied_and_measure
     board = updates[-1][rig.tab.board]
     assert "Before and after" in board
     assert "γ: 8 → 2" in board
-    assert rig.tab._kept["one"][0].settings.gamma == 2
+    assert rig.tab._kept["one"].found.settings.gamma == 2
 
 
 def test_switching_off_moves_the_switch_and_leaves_the_slider(rig):
@@ -160,11 +160,11 @@ def test_waiting_behind_another_job_is_told_and_found(rig):
     eventually(lambda: rig.worker.status().state == "busy", "the other task runs")
     going = rig.tab.run("0", tab())
     next(going)
-    assert "Waiting for what is being written" in next(going)[rig.tab.status]
+    assert "is finished first" in next(going)[rig.tab.status]
     time.sleep(0.3)
     free.append(1)
     rig.last(going)
-    assert rig.tab._kept["one"][0].evidence.waited_s > 0.2
+    assert rig.tab._kept["one"].found.evidence.waited_s > 0.2
 
 
 # -- cards -----------------------------------------------------------------------------------------
@@ -175,6 +175,7 @@ def test_a_card_escapes_what_it_shows_and_says_no_cost_that_is_a_rule_of_thumb()
     html = view.card(finding, 0)
     assert "<img" not in html
     assert "% of the time" not in html
+    assert "A rule of thumb, not a measured cost" in html
     assert "<button" not in html
     shown = view.card(Finding("x", "t", "s", "m", "t", 0.31, Remedy("w", again=True)), 3)
     assert "costs 31 % of the time" in shown
@@ -237,8 +238,9 @@ def doctor_of(served: Served) -> None:
     made = next(
         fn.fn.__self__ for fn in served.page.blocks.fns.values() if isinstance(getattr(fn.fn, "__self__", None), DoctorTab)
     )  # fmt: skip
-    for key, (found, subject) in list(made._kept.items()):
-        made._kept[key] = (Examination(found.subject, found.settings, found.evidence, (planted,)), subject)
+    for key, kept in list(made._kept.items()):
+        found = Examination(kept.found.subject, kept.found.settings, kept.found.evidence, (planted,))
+        made._kept[key] = replace(kept, found=found)
 
 
 @browser
