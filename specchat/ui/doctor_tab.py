@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -21,13 +20,22 @@ from specchat.ui import doctor_view as view
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
-from specchat.ui.tab import ahead, ended, follow, news, stop
+from specchat.ui.tab import (
+    OTHER_PAIR,
+    PRESSED,
+    ahead,
+    conduct,
+    fitting,
+    is_loaded,
+    news,
+    sentence,
+    stop,
+    waiting,
+)  # fmt: skip
 from specchat.worker import Ended, Event, Task
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
-
-log = logging.getLogger(__name__)
 
 Updates = dict[Component, object]
 
@@ -40,12 +48,16 @@ CHAT = "chat"
 KEPT = 40
 """Examinations remembered, of all tabs together, for their buttons."""
 
-PRESSED = """
-element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-act]');
-  if (button) trigger('select', {n: Number(button.dataset.n)});
-});
-"""
+NOT_COMPARED = "Another pair was loaded meanwhile, so there is nothing to compare with."
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An examination, and what it was made of. pair: `Pair.number` of the pair."""
+
+    found: Examination
+    subject: Subject
+    pair: int
 
 
 class DoctorTab:
@@ -55,7 +67,7 @@ class DoctorTab:
         self.desk = desk
         self.controls = controls
         self.samples = suite.sample(suite.load(), 3)
-        self._kept: OrderedDict[str, tuple[Examination, Subject]] = OrderedDict()
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
         plain = {"js_on_load": None, "apply_default_css": False}
         choices = [("the last reply in the chat", CHAT)]
         choices += [(f"a prompt of the suite: {p.category}", str(n)) for n, p in enumerate(self.samples)]
@@ -96,25 +108,20 @@ class DoctorTab:
         """Examine."""
         session = self.desk.sessions.of(request.session_hash)
         subject, note = self._subject(session, str(what or CHAT))
-        yield from self._examine(session, request, subject, session.live.get(), None, note)
+        yield from self._examine(session, request, subject, session.live.get(), note=note)
 
     def apply(self, request: gr.Request, event: gr.EventData) -> Iterator[Updates]:
         """A card's button: the remedy is put in force, and the same is measured again."""
         session, n = self.desk.sessions.of(request.session_hash), int(event.n)
         kept = self._kept.get(request.session_hash or "")
-        if kept is None or not 0 <= n < len(kept[0].findings):
+        if kept is None or not 0 <= n < len(kept.found.findings):
             yield self._hint("That examination is no longer kept: examine once more.")
-            return
-        if NAME in session.tasks:
-            yield self._hint("One examination at a time: wait for this one, or stop it.")
-            return
-        before, subject = kept
-        remedy = before.findings[n].remedy
-        settings = remedy.applied(before.settings)
-        if remedy.change:
-            session.live.set(remedy.applied(session.live.get()))
-            yield self._moved(remedy, settings)
-        yield from self._examine(session, request, subject, settings, before)
+        elif not is_loaded(self.desk, kept.pair):
+            yield self._hint(OTHER_PAIR)
+        else:
+            remedy = kept.found.findings[n].remedy
+            settings = remedy.applied(kept.found.settings)
+            yield from self._examine(session, request, kept.subject, settings, kept, remedy)
 
     def _moved(self, remedy: Remedy, settings: Settings) -> Updates:
         """The sidebar shows what was applied; its own change events come to the same settings."""
@@ -134,67 +141,62 @@ class DoctorTab:
         }
 
     def _examine(
-        self, session: Session, request: gr.Request, subject: Subject, settings: Settings, before: Examination | None,
-        note: str = "",
+        self, session: Session, request: gr.Request, subject: Subject, settings: Settings, before: Kept | None = None,
+        remedy: Remedy | None = None, note: str = "",
     ) -> Iterator[Updates]:  # fmt: skip
-        if NAME in session.tasks:
-            yield self._hint("One examination at a time: wait for this one, or stop it.")
-            return
+        """remedy: put in force when the examination begins, so not by a button that is refused."""
         busy, asked = self.desk.worker.status().state == "busy", time.monotonic()
 
         def work(pair: Pair, cancelled: Callable[[], bool], put: Callable[[object], None]) -> object:
             waited = time.monotonic() - asked if busy else 0.0
             around = Surroundings(lambda: self.desk.worker.status().waiting, waited)
-            return diagnose(pair, subject, _fitting(settings, pair), cancelled, put, around)
+            found = diagnose(pair, subject, fitting(settings, pair), cancelled, put, around)
+            return None if found is None else Kept(found, subject, pair.number)
 
-        yield {
-            self.status: status_line("reading", "Starting"),
-            self.board: view.working("Measuring"),
-            self.go: gr.update(interactive=False),
-            self.halt: gr.update(interactive=True),
-        }
-        last: Ended | None = None
-        try:
-            for batch in follow(self.desk, session, NAME, Task(work, "Examining")):
-                last = ended(batch)
-                if last is None:
-                    yield self._underway(batch)
-        except Exception as problem:
-            log.exception("showing an examination failed")
-            last = Ended(
-                problem=f"The page could not show it ({type(problem).__name__}); the terminal has the details."
-            )
-        yield self._closing(last, request.session_hash or "", subject, settings, before, note)
+        def opening() -> Updates:
+            updates: Updates = {
+                self.status: status_line("reading", "Starting"),
+                self.board: view.working("Measuring"),
+                self.go: gr.update(interactive=False),
+                self.halt: gr.update(interactive=True),
+            }
+            if remedy is not None and remedy.change:
+                session.live.set(remedy.applied(session.live.get()))
+                updates |= self._moved(remedy, settings)
+            return updates
+
+        yield from conduct(
+            self.desk, session, NAME, Task(work, "Examining"), opening=opening, underway=self._underway,
+            closing=lambda last: self._closing(last, request.session_hash or "", settings, before, note),
+            refused=self._hint("One examination at a time: wait for this one, or stop it."),
+        )  # fmt: skip
 
     def _underway(self, batch: list[Event]) -> Updates:
         said, waits = news(batch), ahead(batch)
         if said:
             return {self.status: status_line("writing", f"{said[-1]} …")}
-        if waits is None:
-            return {self.status: gr.skip()}
-        loading = self.desk.worker.status().state == "loading"
-        text = "Waiting for the models." if loading else "Waiting for what is being written first."
-        return {self.status: status_line("loading" if loading else "queued", text)}
+        return {self.status: gr.skip() if waits is None else waiting(self.desk, waits, "examination")}
 
     def _closing(
-        self, last: Ended | None, tab: str, subject: Subject, settings: Settings, before: Examination | None, note: str
-    ) -> Updates:  # fmt: skip
+        self, last: Ended | None, tab: str, settings: Settings, before: Kept | None, note: str
+    ) -> Updates:
         updates: Updates = {self.go: gr.update(interactive=True), self.halt: gr.update(interactive=False)}
         found = last.value if last is not None else None
-        if isinstance(found, Examination):
-            self._kept[tab] = (found, subject)
+        if isinstance(found, Kept):
+            self._kept[tab] = found
             self._kept.move_to_end(tab)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            first = found.findings[0]
-            updates[self.board] = view.result(found, before, note)
-            updates[self.status] = status_line("ready", f"Examined. {first.title}.")
+            if before is not None and before.pair != found.pair:
+                before, note = None, NOT_COMPARED
+            updates[self.board] = view.result(found.found, None if before is None else before.found, note)
+            updates[self.status] = status_line("ready", f"Examined. {found.found.findings[0].title}.")
         elif last is not None and "share a vocabulary" in last.problem:
             findings = examine(Evidence(settings, (), (), vocabulary=last.problem))
             updates[self.board] = f'<div class="sc-doctor">{view.cards(findings)}</div>'
             updates[self.status] = status_line("failed", "The pair could not be loaded.")
         elif last is not None and last.problem:
-            updates[self.board] = view.sentence("The examination could not be made.", last.problem)
+            updates[self.board] = sentence("The examination could not be made.", last.problem)
             updates[self.status] = status_line(
                 "failed", "The examination could not be made. Ready for the next."
             )
@@ -230,9 +232,3 @@ class DoctorTab:
                 "The chat has no reply yet, so a prompt of the suite was examined: your own text may differ."
             )
         return Subject(f"{prompt.id}, of the suite", (Message("user", prompt.text),)), note
-
-
-def _fitting(settings: Settings, pair: Pair) -> Settings:
-    """The settings with a drafter that this pair has."""
-    known = settings.drafter in pair.drafters
-    return settings if known else replace(settings, drafter=pair.default_drafter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,13 +17,11 @@ from specchat.ui import proof_view as view
 from specchat.ui.desk import Desk, status_line
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
-from specchat.ui.tab import ahead, ended, follow, news, stop
+from specchat.ui.tab import ahead, conduct, fitting, news, sentence, stop, waiting
 from specchat.worker import Ended, Event, Task
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
-
-log = logging.getLogger(__name__)
 
 Updates = dict[Component, object]
 
@@ -83,9 +80,6 @@ class ProofTab:
     ) -> Iterator[Updates]:
         """Run."""
         session = self.desk.sessions.of(request.session_hash)
-        if NAME in session.tasks:
-            yield {self.status: status_line("hint", "One proof at a time: wait for this one, or stop it.")}
-            return
         plan = self._plan(session, what, length, first, prompt)
         if plan.settings.gamma == 0:
             yield {
@@ -100,32 +94,28 @@ class ProofTab:
                 raise ValueError(
                     f"This pair cannot speculate, so there is nothing to prove. {' '.join(pair.notes)}"
                 )
-            settings = plan.settings
-            if settings.drafter not in pair.drafters:
-                settings = replace(settings, drafter=pair.default_drafter)
-            return prove(pair, replace(plan, settings=settings), cancelled, put)
+            return prove(pair, replace(plan, settings=fitting(plan.settings, pair)), cancelled, put)
 
-        yield {
-            self.status: status_line("reading", "Starting"),
-            self.board: view.result(Proof(plan), Progress("", 0.0)),
-            self.go: gr.update(interactive=False),
-            self.halt: gr.update(interactive=True),
-        }
-        last: Ended | None = None
+        def opening() -> Updates:
+            return {
+                self.status: status_line("reading", "Starting"),
+                self.board: view.result(Proof(plan), Progress("", 0.0)),
+                self.go: gr.update(interactive=False),
+                self.halt: gr.update(interactive=True),
+            }
+
         so_far = Proof(plan)
-        try:
-            for batch in follow(self.desk, session, NAME, Task(work, "Proving")):
-                last = ended(batch)
-                for value in news(batch):
-                    so_far = value if isinstance(value, Proof) else so_far
-                if last is None:
-                    yield self._underway(batch, so_far)
-        except Exception as problem:
-            log.exception("showing a proof failed")
-            last = Ended(
-                problem=f"The page could not show it ({type(problem).__name__}); the terminal has the details."
-            )
-        yield self._closing(last)
+
+        def underway(batch: list[Event]) -> Updates:
+            nonlocal so_far
+            for value in news(batch):
+                so_far = value if isinstance(value, Proof) else so_far
+            return self._underway(batch, so_far)
+
+        yield from conduct(
+            self.desk, session, NAME, Task(work, "Proving"), opening, underway, self._closing,
+            refused={self.status: status_line("hint", "One proof at a time: wait for this one, or stop it.")},
+        )  # fmt: skip
 
     def _plan(self, session: Session, what: str, length: object, first: object, prompt: str) -> Plan:
         prompts = [(f"{p.id}, of the suite", p.text) for p in self.samples]
@@ -149,11 +139,7 @@ class ProofTab:
                 self.board: view.result(so_far, steps[-1]),
             }
         waits = ahead(batch)
-        if waits is None:
-            return {self.status: gr.skip()}
-        loading = self.desk.worker.status().state == "loading"
-        text = "Waiting for the models." if loading else "Waiting for what is being written first."
-        return {self.status: status_line("loading" if loading else "queued", text)}
+        return {self.status: gr.skip() if waits is None else waiting(self.desk, waits, "proof")}
 
     def _closing(self, last: Ended | None) -> Updates:
         updates: Updates = {self.go: gr.update(interactive=True), self.halt: gr.update(interactive=False)}
@@ -163,7 +149,7 @@ class ProofTab:
             updates[self.board] = view.result(found)
             updates[self.status] = status_line("ready", f"{ending} Ready")
         elif last is not None and last.problem:
-            updates[self.board] = view.sentence("The proof could not be made.", last.problem)
+            updates[self.board] = sentence("The proof could not be made.", last.problem)
             updates[self.status] = status_line("failed", "The proof could not be made. Ready for the next.")
         else:
             updates[self.board] = view.empty()

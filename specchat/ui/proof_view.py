@@ -27,11 +27,6 @@ def empty() -> str:
     )
 
 
-def sentence(title: str, text: str) -> str:
-    """Nothing but a sentence to show."""
-    return f'<p class="sc-error" role="alert"><b>{escape(title)}</b> {escape(text)}</p>'
-
-
 def bar(progress: Progress) -> str:
     """How far it is."""
     share = f"{max(0.0, min(1.0, progress.share)) * 100:.0f}"

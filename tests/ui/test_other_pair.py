@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import gradio as gr
@@ -11,14 +13,18 @@ import pytest
 from specchat import ui
 from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
+from specchat.lab.doctor import Finding, Remedy
+from specchat.lab.doctor_measure import Examination
 from specchat.ui.chat_save import record
 from specchat.ui.desk import Desk, Options
+from specchat.ui.doctor_tab import NOT_COMPARED, DoctorTab
 from specchat.ui.race_tab import RaceTab
 from specchat.ui.sidebar import build as build_sidebar
 from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
-from specchat.worker import Worker
+from specchat.worker import Task, Worker
 from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
+from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
 
@@ -94,3 +100,49 @@ def test_lane_cs_settings_are_not_taken_over_for_another_pair(desk):
     assert OTHER_PAIR in updates[race.status]
     assert race.controls.drafter not in updates
     assert 'class="sc-race-lane"' in race.show(0, tab())[race.board], "what was seen can still be looked at"
+
+
+def examined(desk: Desk) -> DoctorTab:
+    """A doctor with an examination whose first finding has a button."""
+    with gr.Blocks():
+        doctor = DoctorTab(desk, build_sidebar(START, ""))
+    list(doctor.run("0", tab()))
+    kept = doctor._kept["t"]
+    planted = Finding("x", "t", "s", "m", "t", 0.4, Remedy("Set γ to 2.", {"gamma": 2}))
+    found = Examination(kept.found.subject, kept.found.settings, kept.found.evidence, (planted,))
+    doctor._kept["t"] = replace(kept, found=found)
+    return doctor
+
+
+def test_a_remedy_is_not_applied_to_another_pair(desk):
+    doctor = examined(desk)
+    exchange(desk.worker, pair_of())
+    updates = list(doctor.apply(tab(), SimpleNamespace(n=0)))
+    assert len(updates) == 1
+    assert OTHER_PAIR in updates[0][doctor.status]
+    assert desk.sessions.of("t").live.get().gamma == 4
+
+
+def test_an_examination_is_not_compared_with_one_of_another_pair(desk):
+    doctor, free = examined(desk), []
+    desk.worker.submit(Task(lambda *_: [time.sleep(0.01) for _ in iter(lambda: bool(free), True)]))
+    eventually(lambda: desk.worker.status().state == "busy", "the other task runs")
+    going = doctor.apply(tab(), SimpleNamespace(n=0))
+    assert next(going)[doctor.controls.gamma] == 2
+    loaded = desk.worker.exchange(lambda progress: pair_of())
+    free.append(1)
+    board = list(going)[-1][doctor.board]
+    assert loaded.result(20) == ""
+    assert NOT_COMPARED in board
+    assert "Before and after" not in board
+
+
+def test_a_remedy_that_is_refused_changes_nothing(desk):
+    doctor = examined(desk)
+    going = doctor.run("0", tab())
+    next(going)
+    refused = list(doctor.apply(tab(), SimpleNamespace(n=0)))
+    assert "One examination at a time" in refused[0][doctor.status]
+    assert doctor.controls.gamma not in refused[0]
+    assert desk.sessions.of("t").live.get().gamma == 4
+    going.close()

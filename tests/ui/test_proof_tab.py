@@ -82,8 +82,8 @@ def test_speculation_that_is_off_and_a_second_run_are_sentences(rig):
     session.live.set(START)
     going = rig.tab.run("law", 60, 2, "hello", tab())
     next(going)
-    next(going)
     assert "One proof at a time" in rig.run()["status"]
+    eventually(lambda: rig.worker.status().state == "busy", "it has begun")
     rig.tab.stop(tab())
     seen = rig.last(going)
     assert "Stopped" in seen["status"]
