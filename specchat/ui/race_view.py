@@ -58,7 +58,8 @@ def empty() -> str:
     return (
         '<div class="sc-race-empty"><p>Nothing has been run yet. A race of two lanes takes about twice as long as one '
         "reply, plus a short warm-up of each. Afterwards you see, for each lane, the time to the first token, tokens "
-        "a second and tokens a round, how much faster it was, and where the texts part, with the reason.</p></div>"
+        "a second and tokens a round, how much faster it was, and where the texts part, with the reason. The chat stays "
+        "as it is, but its next message is read again from the first word.</p></div>"
     )
 
 

@@ -65,7 +65,13 @@ class TuneTab:
                     "Apply", variant="primary", size="sm", visible=False, elem_id="sc-tune-apply"
                 )
                 self.report = gr.DownloadButton("Report", size="sm", visible=False, elem_id="sc-tune-report")
-            self.status = _html(tune_view.told("Nothing measured yet."), "sc-tune-status")
+            self.status = _html(
+                tune_view.told(
+                    "Nothing measured yet. A run leaves the chat as it is, but its next message is read again from the "
+                    "first word."
+                ),
+                "sc-tune-status",
+            )
             self.result = _html("", "sc-tune-result")
             self.calculator = TuneCalculator()
         self.advised = gr.State(None)

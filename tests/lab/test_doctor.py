@@ -25,6 +25,7 @@ from specchat.model.loading import Loaded, load_model
 from specchat.model.pairing import check
 from specchat.pair import Memory, Pair
 from specchat.ui import doctor_view as view
+from specchat.ui import proof_view, race_view
 from tests.fakes import slow
 from tests.rigs import runner, tiny
 from tests.tiny import noisy_copy, save_tiny, tiny_model, tiny_tokenizer
@@ -355,6 +356,11 @@ def test_what_was_measured_without_the_guard_says_so() -> None:
     assert "with the settings in force (the guard left out)" in str(said[0])
     for words in (told, view.headline):
         assert "(the guard left out)" in words(found) and "guard" not in words(without)
+
+
+def test_that_the_chats_cache_is_lost_is_told_beforehand() -> None:
+    for page in (view, proof_view, race_view):
+        assert "its next message is read again" in page.empty()
 
 
 def test_a_cancelled_examination_is_none_and_a_pair_without_drafters_is_a_sentence() -> None:
