@@ -62,6 +62,11 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where converted models lie (default: $SPECCHAT_CACHE or the user's cache)",
     )
+    pair.add_argument(
+        "--cuda-graphs",
+        action="store_true",
+        help="CUDA only: record each step once and replay it (untimed yet)",
+    )
 
 
 def options_of(args: argparse.Namespace) -> PairOptions:
@@ -82,6 +87,7 @@ def options_of(args: argparse.Namespace) -> PairOptions:
         args.threads,
         args.context,
         args.cache_dir,
+        args.cuda_graphs,
     )
 
 

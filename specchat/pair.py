@@ -25,7 +25,8 @@ from specchat.decode.stats import Stats
 from specchat.drafts import Draft, Model, default_draft, draft_of, drafters_of, is_head, runner_of, twin
 from specchat.model.catalog import OWN_DRAFTS, PairOptions
 from specchat.model.compact import CompactDecoder
-from specchat.model.errors import ModelError
+from specchat.model.errors import ModelError, UnsupportedModel
+from specchat.model.graphs import CudaReplayer, Replayer, demand_cuda
 from specchat.model.head import StateHead
 from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model, pick_device
@@ -166,6 +167,25 @@ class Pair:
         self.plain_step_s = statistics.median(later) if later else 0.0
         self.plain_step_source = f"measured at start ({len(later)} steps on a short text)"
 
+    def use_graphs(self, replayer: Replayer) -> None:
+        """Target and draft replay recorded passes from now on. Raises UnsupportedModel where the target cannot."""
+        if not isinstance(self.target, CompactDecoder):
+            raise UnsupportedModel(
+                f"--cuda-graphs needs a Llama-, Mistral- or Qwen-like target, which {self.target_name} is not; "
+                "start without it."
+            )
+
+        def tell(text: str) -> None:
+            # Once: what fails for one model mostly fails for the other.
+            if not any(note.startswith("CUDA graphs are off") for note in self.notes):
+                self.notes = (*self.notes, text)
+
+        self.target.use_graphs(replayer, tell)
+        if isinstance(self.draft, CompactDecoder | StateHead):
+            self.draft.use_graphs(replayer, tell)
+        elif self.draft is not None:
+            tell(f"CUDA graphs are used for the target only: {self.draft_name} runs as the library's class.")
+
     def twin(self) -> Model:
         """A second cache over the target's weights: the target as its own draft, or a bare loop to compare with."""
         return twin(self.target)
@@ -177,6 +197,8 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     Raises a ModelError with a sentence when a model cannot be had, does not fit in memory, or the two do not
     fit together. A target whose state cannot be rolled back is served plainly, with a note.
     """
+    if options.cuda_graphs:
+        demand_cuda(pick_device(options.device))
     torch.set_num_threads(options.threads or default_threads())
     choice = options.draft or default_draft(options.target)
     second = None if choice in OWN_DRAFTS or is_head(choice) else choice
@@ -222,6 +244,8 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     )
     del loaded, other
     give_back()
+    if options.cuda_graphs:
+        pair.use_graphs(CudaReplayer(target.device))
     progress("Warming up and measuring a plain step.")
     pair.warm_up()
     return pair
@@ -265,5 +289,9 @@ def default_threads() -> int:
 
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:
     return load_model(
-        source, dtype=load_dtype(options), device=options.device, cache_dir=options.cache_dir, progress=progress
+        source,
+        dtype=load_dtype(options),
+        device=options.device,
+        cache_dir=options.cache_dir,
+        progress=progress,
     )

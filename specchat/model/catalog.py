@@ -123,6 +123,8 @@ class PairOptions:
     threads: int | None = None
     context: int | None = None
     cache_dir: str | None = None
+    cuda_graphs: bool = False
+    """Record the passes of both models and replay them (see `graphs`); refused elsewhere than on CUDA."""
 
 
 Verdict = Literal["yes", "no", "note", "open"]

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from specchat.model.compact_weights import Weights, supports, supports_module, take
 from specchat.model.errors import check_ids
+from specchat.model.graphs import Replayer, StaticForward, Tell
 from specchat.model.linear import Precision, choose
 from specchat.model.stack import Stack, rms
 
@@ -50,6 +51,7 @@ class CompactDecoder:
         self.weight_bytes = weights.nbytes
         """Bytes of the weights this decoder brought along (0 for one that shares another's)."""
         self._stack = Stack(weights, capacity)
+        self._static: StaticForward | None = None
 
     @classmethod
     def from_module(
@@ -77,8 +79,16 @@ class CompactDecoder:
             raise ValueError(
                 f"This model has {len(self.weights.layers)} layers; {count} of them cannot be used."
             )
-        shallow = replace(self.weights, layers=self.weights.layers[:count], nbytes=0)
-        return CompactDecoder(shallow, self.vocab, self.capacity, self.name, self.note)
+        weights = replace(self.weights, layers=self.weights.layers[:count], nbytes=0)
+        shallow = CompactDecoder(weights, self.vocab, self.capacity, self.name, self.note)
+        if self._static is not None:
+            shallow.use_graphs(self._static.replayer, self._static.tell)
+        return shallow
+
+    def use_graphs(self, replayer: Replayer, tell: Tell) -> None:
+        """From now on forwards of few rows are recorded and replayed (see `graphs`); `tell` hears if that fails."""
+        self._stack.wipe(0, self.capacity)
+        self._static = StaticForward(self, replayer, tell)
 
     # -- what the engine calls --------------------------------------------------------------------
 
@@ -86,10 +96,12 @@ class CompactDecoder:
     def forward(self, ids: Sequence[int]) -> Tensor:
         """Appends ids; float32 logits [len(ids), vocab]. Raises IdOutOfRange or ContextFull before any work."""
         check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
-        states = self._normed(self._run(ids))
-        logits = self._logits(states)
-        self._done(ids, states)
-        return logits
+        found = self._static(ids, len(self.ids)) if self._static is not None else None
+        if found is None:
+            states = self._normed(self._run(ids))
+            found = states, self._logits(states)
+        self._done(ids, found[0])
+        return found[1]
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
@@ -105,9 +117,11 @@ class CompactDecoder:
         assert 0 <= n <= len(self.ids), "a rollback never reaches behind the start"
         if n:
             del self.ids[-n:]
+            self._wipe(len(self.ids), n)
 
     def reset(self) -> None:
         """Forgets everything; the buffer stays."""
+        self._wipe(0, len(self.ids))
         self.ids = []
 
     @property
@@ -121,6 +135,18 @@ class CompactDecoder:
         """Hidden states [n, d] before the final norm; writes positions len(self.ids)… of the cache."""
         w = self.weights
         return self._stack(w.table[torch.tensor(ids, device=self.device)].to(w.dtype), len(self.ids))
+
+    def fixed(self, ids: Tensor, places: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+        """A pass for recording (see `Stack.fixed`): ids [n] to places [n] -> states [n, d], logits [n, vocab]."""
+        w = self.weights
+        rows = w.table.index_select(0, ids).to(w.dtype)
+        states = self._normed(self._stack.fixed(rows, places, columns))
+        return states, self._logits(states)
+
+    def _wipe(self, first: int, count: int) -> None:
+        """A recorded pass also touches what was forgotten, so a nan there would outlive the text that made it."""
+        if self._static is not None and count:
+            self._stack.wipe(first, first + count)
 
     def _normed(self, hidden: Tensor) -> Tensor:
         return rms(hidden, self.weights.norm, self.weights.eps)

@@ -18,6 +18,7 @@ from torch import Tensor
 from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import Layer, Weights
 from specchat.model.errors import ContextFull
+from specchat.model.graphs import Replayer, StaticFeed, Tell
 from specchat.model.linear import Choice, choose
 from specchat.model.stack import Stack, rms
 
@@ -86,6 +87,12 @@ class StateHead:
         self.weight_bytes = self._weights.nbytes + self._join.nbytes
         """Bytes it adds to the target's: its block, and its copy of a part of the target's head."""
         self._stack = Stack(self._weights, self.capacity)
+        self._static: StaticFeed | None = None
+
+    def use_graphs(self, replayer: Replayer, tell: Tell) -> None:
+        """From now on feeds of few pairs are recorded and replayed (see `graphs`); `tell` hears if that fails."""
+        self._stack.wipe(0, self.capacity)
+        self._static = StaticFeed(self, self._weights, replayer, tell)
 
     @torch.inference_mode()
     def feed(self, states: Tensor, ids: Sequence[int]) -> Tensor:
@@ -94,12 +101,24 @@ class StateHead:
             raise ContextFull(
                 f"The draft head holds {self.capacity} tokens; {self.length + len(ids)} were fed."
             )
-        w = self._weights
-        embedded = self._table[torch.tensor(ids, device=self.device)].to(w.dtype)
-        both = (rms(states.to(w.dtype), self._state_norm, w.eps), rms(embedded, self._embed_norm, w.eps))
-        outputs = rms(self._stack(self._join(torch.cat(both, dim=-1)), self.length), w.norm, w.eps)
+        outputs = self._static(states, ids, self.length) if self._static is not None else None
+        if outputs is None:
+            joined = self._joined(states, torch.tensor(ids, device=self.device))
+            outputs = rms(self._stack(joined, self.length), self._weights.norm, self._weights.eps)
         self.length += len(ids)
         return outputs
+
+    def fixed(self, states: Tensor, ids: Tensor, places: Tensor, columns: int) -> Tensor:
+        """A feed for recording (see `Stack.fixed`): states [n, d], ids [n] to places [n] -> states [n, d]."""
+        hidden = self._stack.fixed(self._joined(states, ids), places, columns)
+        return rms(hidden, self._weights.norm, self._weights.eps)
+
+    def _joined(self, states: Tensor, ids: Tensor) -> Tensor:
+        """Pairs as the block's inputs [n, d]."""
+        w = self._weights
+        embedded = self._table.index_select(0, ids).to(w.dtype)
+        both = (rms(states.to(w.dtype), self._state_norm, w.eps), rms(embedded, self._embed_norm, w.eps))
+        return self._join(torch.cat(both, dim=-1))
 
     @torch.inference_mode()
     def logits(self, outputs: Tensor) -> Tensor:
@@ -110,10 +129,17 @@ class StateHead:
         """Forgets the last n pairs."""
         assert 0 <= n <= self.length, "a rollback never reaches behind the start"
         self.length -= n
+        self._wipe(self.length, n)
 
     def reset(self) -> None:
         """Forgets everything; the buffer stays."""
+        self._wipe(0, self.length)
         self.length = 0
+
+    def _wipe(self, first: int, count: int) -> None:
+        """A recorded feed also touches what was forgotten, so a nan there would outlive the text that made it."""
+        if self._static is not None and count:
+            self._stack.wipe(first, first + count)
 
     @property
     def cache_bytes(self) -> int:

@@ -6,11 +6,23 @@ so that forgetting is giving an earlier one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.model.compact_weights import Layer, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all)."""
+
+    first: int
+    end: int
+    mask: Tensor | None
 
 
 class Stack:
@@ -32,15 +44,32 @@ class Stack:
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x [n, d] (overwritten) -> hidden states [n, d] before the final norm; writes places start… of the cache."""
+        n = len(x)
+        return self._blocks(x, slice(start, start + n), lambda window: self._visible(start, n, window))
+
+    def fixed(self, x: Tensor, places: Tensor, columns: int) -> Tensor:
+        """As a call, for recording: the places [n] are read on the device, and no shape depends on them.
+
+        Attends to the first `columns` places of the cache and hides what lies behind each row. Hidden places must
+        hold numbers all the same (nan times a weight of 0 is nan): `wipe` the cache before the first use.
+        """
+        rows, seen = places[:, None], self._columns[:columns]
+        return self._blocks(x, places, lambda window: View(0, columns, self._mask(rows, seen, window)))
+
+    def wipe(self, first: int, end: int) -> None:
+        """Zeroes places of the cache, whatever stands there."""
+        self._cache[:, :, :, first:end] = 0
+
+    def _blocks(self, x: Tensor, places: slice | Tensor, look: Callable[[int | None], View]) -> Tensor:
+        """x [n, d] (overwritten) -> [n, d] through all blocks; keys and values go to `places` of the cache."""
         w, n = self.weights, len(x)
-        turns = self._turns[start : start + n]
-        masks: dict[int | None, tuple[int, Tensor | None]] = {}
+        turns = self._turns[places]
+        views: dict[int | None, View] = {}
         for layer, cache in zip(w.layers, self._cache, strict=True):
-            if layer.window not in masks:
-                masks[layer.window] = self._visible(start, n, layer.window)
-            first, mask = masks[layer.window]
+            if layer.window not in views:
+                views[layer.window] = look(layer.window)
             qkv = layer.qkv(rms(x, layer.norm, w.eps)).view(n, -1, w.head_dim)
-            x += layer.out(self._attend(qkv, layer, cache, turns, start, first, mask))
+            x += layer.out(self._attend(qkv, layer, cache, turns, places, views[layer.window]))
             gate, up = layer.gate_up(rms(x, layer.mlp_norm, w.eps)).chunk(2, dim=-1)
             x += layer.down(F.silu(gate).mul_(up))
         return x
@@ -51,9 +80,8 @@ class Stack:
         layer: Layer,
         cache: Tensor,
         turns: Tensor,
-        start: int,
-        first: int,
-        mask: Tensor | None,
+        places: slice | Tensor,
+        view: View,
     ) -> Tensor:
         """qkv [n, heads + 2·kv_heads, head_dim], cache [2, kv_heads, capacity, head_dim] -> [n, heads·head_dim].
 
@@ -66,28 +94,32 @@ class Stack:
             qk.copy_(F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm)
         if layer.rotary:
             rotate_(qk, turns)
-        end = start + n
-        cache[:, :, start:end] = qkv[:, w.heads :].view(n, 2, w.kv_heads, w.head_dim).permute(1, 2, 0, 3)
+        new = qkv[:, w.heads :].view(n, 2, w.kv_heads, w.head_dim).permute(1, 2, 0, 3)
+        if isinstance(places, slice):
+            cache[:, :, places] = new
+        else:
+            cache.index_copy_(2, places, new)
         group = w.heads // w.kv_heads
         q = qkv[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
         q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
-        keys, values = cache[:, None, :, first:end]
-        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        keys, values = cache[:, None, :, view.first : view.end]
+        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
         return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
 
-    def _visible(self, start: int, n: int, window: int | None) -> tuple[int, Tensor | None]:
-        """The first cached position any of n rows sees, and the mask [n·group, columns] (None: all see all)."""
-        first = 0 if window is None else max(0, start - window + 1)
-        if n == 1:
-            return first, None
-        rows = self._columns[start : start + n, None]
-        columns = self._columns[first : start + n]
+    def _visible(self, start: int, n: int, window: int | None) -> View:
+        """What n rows from place `start` on see."""
+        first, end = 0 if window is None else max(0, start - window + 1), start + n
+        rows, columns = self._columns[start:end, None], self._columns[first:end]
+        return View(first, end, None if n == 1 else self._mask(rows, columns, window))
+
+    def _mask(self, rows: Tensor, columns: Tensor, window: int | None) -> Tensor:
+        """Places [n, 1] and [columns] -> [n·group, columns]: 0 where a row sees a column, -inf where it does not."""
         hidden = columns > rows
         if window is not None:
             hidden |= columns <= rows - window
         mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=hidden.device)
         mask.masked_fill_(hidden, float("-inf"))
-        return first, mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
+        return mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
