@@ -20,7 +20,7 @@ from specchat.model import graphs
 from specchat.model.catalog import PairOptions
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
-from specchat.model.graphs import MAX_ROWS, columns_for
+from specchat.model.graphs import MAX_ROWS, CudaReplayer, Replayer, columns_for
 from specchat.model.head import StateHead
 from specchat.model.linear import Precision
 from specchat.pair import open_pair
@@ -122,7 +122,7 @@ def silent(_: str) -> None:
     pytest.fail("a recording failed")
 
 
-def recorded(model: CompactDecoder, tapes: Tapes) -> CompactDecoder:
+def recorded(model: CompactDecoder, tapes: Replayer) -> CompactDecoder:
     """A second cache over the same weights, which replays. Its buffer starts full of nan: the worst that memory holds."""
     twin = model.first_layers(len(model.weights.layers))
     twin._stack._cache.fill_(float("nan"))
@@ -167,6 +167,23 @@ def test_a_recorded_pass_equals_the_eager_one(kind: str) -> None:
     )
     assert tapes.replayed == step
     assert {columns for _, columns in static._static._recorded._replays} == {16, 32, 64, 90}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_cuda_graph_equals_the_eager_pass(kind: str) -> None:
+    module = tiny_model(kind).to("cuda")  # type: ignore[arg-type]
+    eager = CompactDecoder.from_module(module, TINY_VOCAB, CAPACITY, "float32")
+    static = recorded(eager, CudaReplayer(eager.device))
+    step = 0
+    while len(eager.ids) < CAPACITY:
+        step += 1
+        block = some_ids(min(1 + step % 6, CAPACITY - len(eager.ids)), seed=step)
+        expected, got = eager.forward(block), static.forward(block)
+        torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)  # other kernels than on a CPU
+        for model in (eager, static):
+            model.rollback(min(step % 3, len(block)) if len(eager.ids) < CAPACITY else 0)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
