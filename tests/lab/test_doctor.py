@@ -170,6 +170,12 @@ def test_verification_that_grows() -> None:
     steep = {rows: 0.028 * (1 + 0.6 * (rows - 1)) for rows in range(1, 18)}
     found = examine(evidence(verify_s=steep))
     assert first(found) == "verification" and "3.40 times" in found[0].measured
+    advice = {
+        precision: examine(evidence(verify_s=steep, precision=precision))[0].remedy.words
+        for precision in ("bfloat16", "float16 weights, FBGEMM")
+    }
+    assert "--precision auto" in advice["bfloat16"], advice
+    assert "--precision auto" not in advice["float16 weights, FBGEMM"], "it is in use already"
 
 
 def test_a_short_reply_to_a_long_prompt() -> None:
