@@ -167,7 +167,7 @@ HOSTILE = '<img src=x onerror="window.pwned=9"> ${window.pwned=8} {{value}} </te
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    pair = pair_of(slow(runner(tiny(), 512), 0.005), slow(runner(noisy(), 512), 0.001))
+    pair = pair_of(slow(runner(tiny(), 512), 0.02), slow(runner(noisy(), 512), 0.001))
     worker = Worker(lambda progress: pair)
     assert worker.wait_ready(20)
     one = Served(worker, pair, START)  # type: ignore[arg-type]
@@ -196,7 +196,9 @@ def test_an_example_is_raced_replayed_and_compared(served, open_page, shot):
     slide(page, "sc-race-most", 48)
     slide(page, "sc-race-repeats", 2)
     page.click("#sc-race-go")
-    page.wait_for_selector("[data-state='running now'] .sc-race-now b:has-text('.')")
+    page.wait_for_function(
+        "() => Number(document.querySelector(\"[data-state='running now'] .sc-race-now b\")?.textContent) > 0"
+    )
     assert "Running lane" in page.locator("#sc-race-status").inner_text()
     assert not page.locator("#sc-race-go").is_enabled()
     shot(page, "race_running")
