@@ -72,13 +72,14 @@ def test_a_saved_reply_is_replayed_with_the_chat_s_text_and_numbers(served, open
 
 @pytest.mark.browser
 def test_pause_holds_and_play_goes_on(served, open_page, tmp_path):
-    write(tmp_path / "long.jsonl", [record(step=0.5)])
+    write(tmp_path / "long.jsonl", [record(step=5.0)])
     page = open_page(served.url)
     records_tab(page)
     upload(page, "#sc-records-file", tmp_path / "long.jsonl")
     page.wait_for_selector(DONE)
     page.locator("#sc-records-speed label", has_text="4×").click()
     page.click("#sc-records-start")
+    page.wait_for_selector("#sc-records-pause:not([disabled])")
     page.wait_for_selector("#sc-records-screen:has-text('The keeper')")
     page.click("#sc-records-pause")
     page.wait_for_selector("#sc-records-start:not([disabled])")
