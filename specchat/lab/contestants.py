@@ -18,9 +18,8 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as transformers_logging
 
 from specchat.decode.engine import Engine, Settings
-from specchat.decode.events import Finished, Round
 from specchat.decode.sampling import Sampling
-from specchat.decode.stats import Stats
+from specchat.lab.measure import measure
 from specchat.pair import Pair
 
 
@@ -65,20 +64,12 @@ class Ours:
 
     def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:
         """See Contestant. Raises RuntimeError when the engine ends with an error."""
-        self.pair.target.reset()
-        for drafter in self.engine.drafters.values():
-            drafter.reset()
         base = self.sampling
         sampling = Sampling(base.temperature, base.top_k, base.top_p, base.min_p, seed=seed)
         settings = Settings(
             self.gamma, sampling, self.drafter, tokens, adaptive=self.adaptive, guard=self.guard
         )
-        stats = Stats()
-        for event in self.engine.generate(ids, lambda: settings):
-            if isinstance(event, Round):
-                stats.add(event)
-            elif isinstance(event, Finished) and event.reason == "error":
-                raise RuntimeError(event.notice)
+        stats = measure(self.pair, ids, settings, engine=self.engine).stats
         counts = {
             "emitted": stats.emitted,
             "rounds": stats.rounds,

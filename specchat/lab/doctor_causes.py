@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from specchat.lab.doctor_chart import Chart, Finding, Remedy, ms, percent, ratio
+from specchat.lab.doctor_chart import Chart, Finding, Remedy, ms, ratio
 from specchat.lab.doctor_evidence import LEAST_GAIN, Rates
+from specchat.lab.words import percent
 
 GOOD_STEP = 0.10
 """A proposal for at most this much of a plain step is cheap."""

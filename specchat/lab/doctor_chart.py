@@ -132,11 +132,6 @@ class Chart:
         return self.share(start - min(fixed.best()[1], self.plain_s))
 
 
-def percent(share: float) -> str:
-    """0.614 → "61 %"."""
-    return f"{share * 100:.0f} %"
-
-
 def ratio(value: float) -> str:
     """1.4 → "1.40×"."""
     return f"{value:.2f}×"

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from specchat.chat.conversation import Message
 from specchat.lab import suite
-from specchat.lab.doctor_chart import percent, ratio
+from specchat.lab.doctor_chart import ratio
 from specchat.lab.doctor_measure import Examination, Subject, diagnose, left_out
 from specchat.lab.sampling_arguments import settings_of
+from specchat.lab.words import percent
 from specchat.model.catalog import PairOptions
 from specchat.pair import Progress, open_pair
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from specchat.lab.doctor_causes import Cause
-from specchat.lab.doctor_chart import Chart, Finding, Remedy, ms, percent, size
+from specchat.lab.doctor_chart import Chart, Finding, Remedy, ms, size
+from specchat.lab.words import percent
 
 LITTLE_FREE = 0.05
 """Share of the memory below which a system begins to move things out."""

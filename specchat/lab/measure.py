@@ -50,15 +50,18 @@ def measure(
     to_the_end: bool = False,
     cold: bool = True,
     stop: Callable[[int], bool] = lambda id: False,
+    engine: Engine | None = None,
 ) -> Sample:
     """Runs a prompt over the pair's models and drafters; `see` is told each round as it ends.
 
-    The engine is a new one: what chooses γ begins from nothing, and the chat's own keeps what it has learnt.
+    The engine is a new one unless one is given, which then keeps what it learns about γ from run to run; the chat's
+    own is left as it is.
     to_the_end: end-of-sequence is ignored, so that every run has max_new_tokens tokens. cold: the prompt is read
     anew, whatever is cached. stop is told every emitted id and says whether it completed a stop string, as in
     `Engine.generate`. Raises RuntimeError with the sentence when the target fails.
     """
-    engine = Engine(pair.target, pair.engine.drafters, frozenset() if to_the_end else pair.eos_ids)
+    if engine is None:
+        engine = Engine(pair.target, pair.engine.drafters, frozenset() if to_the_end else pair.eos_ids)
     if cold:
         forget(pair)
     sample = Sample(settings)

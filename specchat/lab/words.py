@@ -20,3 +20,8 @@ REASONS: Mapping[Reason, str] = {
 def nothing_drafted(stats: Stats) -> str:
     """What stands in place of the acceptance when no proposal was judged: was there to be one at all?"""
     return "nothing drafted" if stats.largest_gamma else "speculation off"
+
+
+def percent(rate: float) -> str:
+    """0.614 → "61 %"."""
+    return f"{rate * 100:.0f} %"

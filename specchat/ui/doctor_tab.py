@@ -98,9 +98,8 @@ class DoctorTab:
         self.halt.click(self.stop, queue=False, **quiet)
 
     def _settable(self) -> dict[str, Component]:
-        """The sidebar's controls that a remedy may move, by name; those that this page has."""
-        names = ("on", "gamma", "drafter", "guard", "adaptive", "confidence")
-        return {name: getattr(self.controls, name) for name in names if hasattr(self.controls, name)}
+        """The sidebar's controls that a remedy may move, by name."""
+        return {name: getattr(self.controls, name) for name in ("on", "gamma", "drafter")}
 
     # -- handlers that measure ----------------------------------------------------------------------
 

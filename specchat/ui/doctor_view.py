@@ -8,7 +8,8 @@ from html import escape
 from specchat.decode.settings import Settings
 from specchat.lab.doctor import Finding
 from specchat.lab.doctor_measure import Examination, left_out
-from specchat.ui.panels import percent, seconds, size, speed
+from specchat.lab.words import percent
+from specchat.ui.panels import seconds, size, speed
 
 INTRO = (
     '<div class="sc-doctor-intro"><h2>Doctor</h2><p>Why is speculation not faster here? It is measured with the '

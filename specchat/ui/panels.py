@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from specchat.decode.stats import Stats
+from specchat.lab.words import percent
 from specchat.ui.meter import Meter, Tick
 
 if TYPE_CHECKING:
@@ -258,11 +259,6 @@ def _bar(title: str, note: str, parts: Sequence[tuple[str, float, str, str]], to
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole * 100:.1f}%" if whole > 0 else "0%"
-
-
-def percent(rate: float) -> str:
-    """0.614 → "61 %"."""
-    return f"{rate * 100:.0f} %"
 
 
 def seconds(value: float) -> str:

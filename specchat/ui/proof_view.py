@@ -9,7 +9,8 @@ from specchat.lab.agreement import TIE
 from specchat.lab.proof_plan import ALPHA, Cell, GreedyRow, Law, Progress, Proof
 from specchat.lab.proof_stats import Test
 from specchat.lab.proof_words import TITLES, p_words, sentences, state_of
-from specchat.ui.panels import percent, seconds
+from specchat.lab.words import percent
+from specchat.ui.panels import seconds
 
 INTRO = (
     '<div class="sc-proof-intro"><h2>Proof</h2><p>Speculation must not change what the target writes, only when. Two '

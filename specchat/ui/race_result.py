@@ -11,8 +11,8 @@ from html import escape
 
 from specchat.decode.stats import Stats
 from specchat.lab.race import Race, Run, Spread
-from specchat.lab.words import REASONS, nothing_drafted
-from specchat.ui.panels import DASH, percent, seconds
+from specchat.lab.words import REASONS, nothing_drafted, percent
+from specchat.ui.panels import DASH, seconds
 from specchat.ui.race_view import shared_line
 from specchat.ui.race_words import factor, headline, lane_line, rate, verdict
 

@@ -6,8 +6,8 @@ from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.lab.race import Lane, Race, Spread
 from specchat.lab.race_texts import Comparison, Wrote
-from specchat.lab.words import REASONS
-from specchat.ui.panels import percent, speed
+from specchat.lab.words import REASONS, percent
+from specchat.ui.panels import speed
 from specchat.ui.sidebar import DRAFTERS
 
 NO_SPREAD = 0.02

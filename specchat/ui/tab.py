@@ -15,7 +15,7 @@ from specchat.ui.desk import Desk, status_line
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
 from specchat.ui.stream import batches
-from specchat.worker import Ended, Event, Handle, News, Queued, Task
+from specchat.worker import Ended, Event, News, Queued, Task
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
@@ -59,8 +59,11 @@ def conduct(
     name: what `stop` ends it by; a session has one task of a name at a time, and a second one is `refused` before
     anything of it is shown. An error in showing becomes the problem that `closing` tells. A closed tab cancels it.
     """
-    handle = _begin(desk, session, name, task)
-    if handle is None:
+    with session.lock:
+        free = name not in session.tasks
+        if free:
+            handle = session.tasks[name] = desk.worker.submit(task)
+    if not free:
         yield refused
         return
     last: Ended | None = None
@@ -75,42 +78,14 @@ def conduct(
         log.exception("showing a task of the lab failed: %s", name)
         last = Ended(problem=not_shown(problem))
     finally:
-        _over(session, name, handle)
+        handle.cancel()
+        session.tasks.pop(name, None)
     try:
         seen = closing(last)
     except Exception as problem:
         log.exception("showing a result of the lab failed: %s", name)
         seen = closing(Ended(problem=not_shown(problem)))
     yield seen
-
-
-def follow(desk: Desk, session: Session, name: str, task: Task) -> Iterator[list[Event]]:
-    """Submits a task and yields its events as they come, [] now and then when there are none; the last is `Ended`.
-
-    name: what `stop` ends it by; one task of a name at a time for a session (a second one yields nothing). A
-    closed tab cancels it.
-    """
-    handle = _begin(desk, session, name, task)
-    if handle is None:
-        return
-    try:
-        yield from batches(handle)
-    finally:
-        _over(session, name, handle)
-
-
-def _begin(desk: Desk, session: Session, name: str, task: Task) -> Handle | None:
-    """Submits it; None when the session has a task of this name already."""
-    with session.lock:
-        if name in session.tasks:
-            return None
-        handle = session.tasks[name] = desk.worker.submit(task)
-    return handle
-
-
-def _over(session: Session, name: str, handle: Handle) -> None:
-    handle.cancel()
-    session.tasks.pop(name, None)
 
 
 def stop(session: Session, name: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from specchat.lab.words import REASONS, nothing_drafted
+from specchat.lab.words import REASONS, nothing_drafted, percent
 from specchat.ui.lens import Lens
 from specchat.ui.markdown import render
-from specchat.ui.panels import percent, seconds, speed
+from specchat.ui.panels import seconds, speed
 from specchat.ui.session import Reply, Turn
 
 

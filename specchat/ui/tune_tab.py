@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +20,7 @@ from specchat.ui import tune_view
 from specchat.ui.desk import Desk
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
-from specchat.ui.tab import ahead, ended, follow, news, stop
+from specchat.ui.tab import ahead, conduct, news, stop
 from specchat.ui.tune_apply import Advised, applied, set_by_it
 from specchat.ui.tune_calculator import TuneCalculator
 from specchat.worker import Ended, Event, Task
@@ -29,7 +28,6 @@ from specchat.worker import Ended, Event, Task
 if TYPE_CHECKING:
     from specchat.pair import Pair
 
-log = logging.getLogger(__name__)
 
 Updates = dict[Component, object]
 
@@ -161,32 +159,27 @@ class TuneTab:
         )  # fmt: skip
 
     def _measure(self, session: Session, plan: Plan, path: Path | None) -> Iterator[Updates]:
-        if NAME in session.tasks:
-            yield {self.status: tune_view.told("A run is on its way in this tab: wait for it, or stop it.")}
-            return
-
-        measured = 0
+        measured, last = 0, None
 
         def work(pair: Pair, cancelled: Callable[[], bool], put: Callable[[object], None]) -> Outcome:
             nonlocal measured
             measured = pair.number
             return tune_start.tune(pair, plan, path, cancelled, put)
 
-        yield self._opening()
-        end, last = None, None
-        try:
-            for batch in follow(self.desk, session, NAME, Task(work, "Tuning")):
-                end = ended(batch)
-                outcomes = [value for value in news(batch) if isinstance(value, Outcome)]
-                last = outcomes[-1] if outcomes else last
-                if end is None:
-                    yield self._underway(batch, outcomes[-1] if outcomes else None)
-        except Exception as problem:
-            log.exception("showing a tuning run failed")
-            end = Ended(
-                problem=f"The page could not show it ({type(problem).__name__}); the terminal has the details."
-            )
-        yield self._closing(session, end, last, path, measured)
+        def underway(batch: list[Event]) -> Updates:
+            nonlocal last
+            outcomes = [value for value in news(batch) if isinstance(value, Outcome)]
+            last = outcomes[-1] if outcomes else last
+            return self._underway(batch, outcomes[-1] if outcomes else None)
+
+        busy = "A run is on its way in this tab: wait for it, or stop it."
+        yield from conduct(
+            self.desk, session, NAME, Task(work, "Tuning"),
+            opening=self._opening,
+            underway=underway,
+            closing=lambda end: self._closing(session, end, last, path, measured),
+            refused={self.status: tune_view.told(busy)},
+        )  # fmt: skip
 
     def _opening(self) -> Updates:
         return {

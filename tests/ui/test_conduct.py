@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -18,14 +17,11 @@ from specchat.ui.sidebar import build as build_sidebar
 from specchat.worker import Task, Worker
 from tests.fakes import slow
 from tests.rigs import runner, tiny
+from tests.ui.lab_rig import tab as request
 from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
 START = Settings(4, Sampling(0.0), "model", 24)
-
-
-def request(key: str = "one") -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from specchat.ui.sidebar import build as build_sidebar
 from specchat.worker import Task, Worker
 from tests.fakes import failing, slow
 from tests.rigs import noisy, runner, tiny
+from tests.ui.lab_rig import TabRig, tab
 from tests.ui.pages import Served, ask, eventually
 from tests.worker.jobs import pair_of
 
@@ -29,32 +30,14 @@ START = Settings(8, Sampling(0.6, seed=1), "model", 24)
 HOSTILE = '<img src=x onerror="window.pwned=9">'
 
 
-def tab(key: str = "one") -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
-
-
-class Rig:
-    """The tab without a browser: its handlers called as Gradio would."""
+class Rig(TabRig):
+    """The tab with the settings of these tests."""
 
     def __init__(self, pair=None, settings: Settings = START) -> None:
-        self.worker = Worker(lambda progress: pair or pair_of())
-        assert self.worker.wait_ready(20)
-        self.desk = Desk(self.worker, settings, Options())
-        with gr.Blocks():
-            self.tab = DoctorTab(self.desk, build_sidebar(settings, ""))
-
-    def last(self, updates: Iterator[dict]) -> dict[str, str]:
-        """Everything to the end: the last status and board."""
-        seen = {}
-        for update in updates:
-            for part in ("status", "board"):
-                value = update.get(getattr(self.tab, part))
-                if isinstance(value, str):
-                    seen[part] = value
-        return seen
+        super().__init__(DoctorTab, settings, pair)
 
     def run(self, what: str = "0") -> dict[str, str]:
-        return self.last(self.tab.run(what, tab()))
+        return self.shown(self.tab.run(what, tab()))
 
 
 @pytest.fixture
@@ -102,7 +85,7 @@ def test_switching_off_moves_the_switch_and_leaves_the_slider(rig):
 
 
 def test_a_button_of_an_examination_that_is_gone_is_a_sentence(rig):
-    seen = rig.last(rig.tab.apply(tab("other"), SimpleNamespace(n=0)))
+    seen = rig.shown(rig.tab.apply(tab("other"), SimpleNamespace(n=0)))
     assert "no longer kept" in seen["status"]
 
 
@@ -144,7 +127,7 @@ def test_stop_and_a_closed_page_end_it_and_a_second_one_is_refused():
     next(going)
     assert "One examination at a time" in made.run()["status"]
     made.tab.stop(tab())
-    assert "Nothing is concluded" in made.last(going)["status"]
+    assert "Nothing is concluded" in made.shown(going)["status"]
     again = made.tab.run("0", tab())
     next(again)
     next(again)
@@ -163,7 +146,7 @@ def test_waiting_behind_another_job_is_told_and_found(rig):
     assert "is finished first" in next(going)[rig.tab.status]
     time.sleep(0.3)
     free.append(1)
-    rig.last(going)
+    rig.shown(going)
     assert rig.tab._kept["one"].found.evidence.waited_s > 0.2
 
 

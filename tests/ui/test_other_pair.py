@@ -24,6 +24,7 @@ from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
 from specchat.worker import Task, Worker
 from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
+from tests.ui.lab_rig import tab
 from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
@@ -37,10 +38,6 @@ def page() -> Iterator[ui.Page]:
     back()
 
 
-def tab(key: str = "t") -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
-
-
 def exchange(worker: Worker, pair: object) -> None:
     assert worker.exchange(lambda progress: pair).result(20) == ""  # type: ignore[arg-type,return-value]
 
@@ -48,7 +45,7 @@ def exchange(worker: Worker, pair: object) -> None:
 def test_a_reply_is_not_spelled_by_another_pair(page):
     desk = page.desk
     list(page.chat.send("fast code", tab()))
-    turn = desk.sessions.of("t").turns[0]
+    turn = desk.sessions.of("one").turns[0]
     down = next(event.rejected.id for event in turn.reply.rounds if event.rejected)
     before = settled([turn], True, desk.speller)
     assert "<s " in before
@@ -69,7 +66,7 @@ def test_a_reply_is_not_spelled_by_another_pair(page):
 
 def test_a_copied_conversation_still_knows_who_wrote_it(page):
     updates = page.chat.send("a story", tab())
-    session = page.desk.sessions.of("t")
+    session = page.desk.sessions.of("one")
     for _ in updates:
         if session.turns[0].reply.rounds:
             break
@@ -107,10 +104,10 @@ def examined(desk: Desk) -> DoctorTab:
     with gr.Blocks():
         doctor = DoctorTab(desk, build_sidebar(START, ""))
     list(doctor.run("0", tab()))
-    kept = doctor._kept["t"]
+    kept = doctor._kept["one"]
     planted = Finding("x", "t", "s", "m", "t", 0.4, Remedy("Set γ to 2.", {"gamma": 2}))
     found = Examination(kept.found.subject, kept.found.settings, kept.found.evidence, (planted,))
-    doctor._kept["t"] = replace(kept, found=found)
+    doctor._kept["one"] = replace(kept, found=found)
     return doctor
 
 
@@ -120,7 +117,7 @@ def test_a_remedy_is_not_applied_to_another_pair(desk):
     updates = list(doctor.apply(tab(), SimpleNamespace(n=0)))
     assert len(updates) == 1
     assert OTHER_PAIR in updates[0][doctor.status]
-    assert desk.sessions.of("t").live.get().gamma == 4
+    assert desk.sessions.of("one").live.get().gamma == 4
 
 
 def test_an_examination_is_not_compared_with_one_of_another_pair(desk):
@@ -144,5 +141,5 @@ def test_a_remedy_that_is_refused_changes_nothing(desk):
     refused = list(doctor.apply(tab(), SimpleNamespace(n=0)))
     assert "One examination at a time" in refused[0][doctor.status]
     assert doctor.controls.gamma not in refused[0]
-    assert desk.sessions.of("t").live.get().gamma == 4
+    assert desk.sessions.of("one").live.get().gamma == 4
     going.close()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
-import gradio as gr
 import pytest
 
 from specchat.decode.engine import Settings
@@ -16,12 +14,11 @@ from specchat.lab.agreement import Margin, Parting
 from specchat.lab.proof_plan import Cell, GreedyRow, Law, Plan, Progress, Proof
 from specchat.lab.proof_stats import Test
 from specchat.ui import proof_view as view
-from specchat.ui.desk import Desk, Options
 from specchat.ui.proof_tab import NAME, ProofTab
-from specchat.ui.sidebar import build as build_sidebar
 from specchat.worker import Worker
 from tests.fakes import failing, slow
 from tests.rigs import noisy, runner, tiny
+from tests.ui.lab_rig import TabRig, tab
 from tests.ui.pages import Served, eventually
 from tests.worker.jobs import pair_of
 
@@ -29,31 +26,14 @@ START = Settings(3, Sampling(1.0, top_k=8), "model", 24)
 HOSTILE = '<img src=x onerror="window.pwned=9">'
 
 
-def tab(key: str = "one") -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
-
-
-class Rig:
-    """The tab without a browser: its handlers called as Gradio would."""
+class Rig(TabRig):
+    """The tab with the settings of these tests."""
 
     def __init__(self, pair=None, settings: Settings = START) -> None:
-        self.worker = Worker(lambda progress: pair or pair_of())
-        assert self.worker.wait_ready(20)
-        self.desk = Desk(self.worker, settings, Options())
-        with gr.Blocks():
-            self.tab = ProofTab(self.desk, build_sidebar(settings, ""))
-
-    def last(self, updates: Iterator[dict]) -> dict[str, str]:
-        seen = {}
-        for update in updates:
-            for part in ("status", "board"):
-                value = update.get(getattr(self.tab, part))
-                if isinstance(value, str):
-                    seen[part] = value
-        return seen
+        super().__init__(ProofTab, settings, pair)
 
     def run(self, what: str = "greedy", prompt: str = "", seconds: object = 5) -> dict[str, str]:
-        return self.last(self.tab.run(what, seconds, 2, prompt, tab()))
+        return self.shown(self.tab.run(what, seconds, 2, prompt, tab()))
 
 
 @pytest.fixture
@@ -85,7 +65,7 @@ def test_speculation_that_is_off_and_a_second_run_are_sentences(rig):
     assert "One proof at a time" in rig.run()["status"]
     eventually(lambda: rig.worker.status().state == "busy", "it has begun")
     rig.tab.stop(tab())
-    seen = rig.last(going)
+    seen = rig.shown(going)
     assert "Stopped" in seen["status"]
     assert NAME not in session.tasks
     assert "Finished" in rig.run()["status"]

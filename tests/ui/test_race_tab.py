@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-import gradio as gr
 import pytest
 
 from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.lab.race import Race
-from specchat.ui.desk import Desk, Options
 from specchat.ui.race_tab import NAME, RaceTab
-from specchat.ui.sidebar import build as build_sidebar
 from specchat.worker import Task, Worker
 from tests.fakes import failing, slow
 from tests.rigs import noisy, runner, tiny
+from tests.ui.lab_rig import TabRig, tab
 from tests.ui.pages import Served, eventually, send, slide
 from tests.worker.jobs import pair_of
 
 START = Settings(4, Sampling(0.0), "model", 24)
 
 
-def tab(key: str = "one") -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
-
-
-class Rig:
-    """The tab without a browser: its handlers called as Gradio would."""
+class Rig(TabRig):
+    """The tab with the settings of these tests."""
 
     def __init__(self, pair=None, settings: Settings = START) -> None:
-        self.worker = Worker(lambda progress: pair or pair_of())
-        assert self.worker.wait_ready(20)
-        self.desk = Desk(self.worker, settings, Options())
-        with gr.Blocks():
-            self.tab = RaceTab(self.desk, build_sidebar(settings, ""))
+        super().__init__(RaceTab, settings, pair)
 
     def run(self, prompt: str = "hello", most: int = 24, repeats: int = 1, third: bool = False, key: str = "one",
             gamma: int = 2, drafter: str = "model", apart: bool = False, slider: int = 4):  # fmt: skip
@@ -45,13 +34,7 @@ class Rig:
 
     def last(self, **given: object) -> dict[str, str]:
         """Everything to the end: the last status and board."""
-        seen = {}
-        for updates in self.run(**given):  # type: ignore[arg-type]
-            for part in ("status", "board"):
-                value = updates.get(getattr(self.tab, part))
-                if isinstance(value, str):
-                    seen[part] = value
-        return seen
+        return self.shown(self.run(**given))  # type: ignore[arg-type]
 
 
 @pytest.fixture

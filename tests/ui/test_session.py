@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import gradio as gr
 import orjson
@@ -29,6 +28,7 @@ from specchat.ui.stream import FASTEST_S, SHARE, Pace
 from specchat.worker import Done, Live, Step, Worker
 from tests.rigs import noisy, runner, tiny
 from tests.ui.fake_worker import LONG, FakePair, answer_from_scripts, fake_worker, words
+from tests.ui.lab_rig import tab
 from tests.worker.jobs import GREEDY, pair_of
 
 
@@ -39,10 +39,6 @@ def page() -> Iterator[ui.Page]:
     yield ui.build(worker)
     worker.close()
     back()
-
-
-def tab(key: str) -> gr.Request:
-    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
 
 
 # -- the sidebar ----------------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""A tab of the lab without a browser: its handlers called as Gradio would, over a real worker and a tiny real pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import gradio as gr
+
+from specchat.decode.engine import Settings
+from specchat.ui.desk import Desk, Options
+from specchat.ui.sidebar import build as build_sidebar
+from specchat.ui.tab import Tab
+from specchat.worker import Worker
+from tests.worker.jobs import pair_of
+
+
+def tab(key: str = "one") -> gr.Request:
+    """A request of the browser tab of this name."""
+    return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
+
+
+class TabRig:
+    """kind: the tab's class; pair: None for a tiny one."""
+
+    def __init__(self, kind: type[Tab], settings: Settings, pair=None) -> None:
+        self.worker = Worker(lambda progress: pair or pair_of())
+        assert self.worker.wait_ready(20)
+        self.desk = Desk(self.worker, settings, Options())
+        with gr.Blocks():
+            self.tab = kind(self.desk, build_sidebar(settings, ""))
+
+    def shown(self, updates: Iterator[dict]) -> dict[str, str]:
+        """Everything to the end: the last status and board."""
+        seen = {}
+        for update in updates:
+            for part in ("status", "board"):
+                value = update.get(getattr(self.tab, part))
+                if isinstance(value, str):
+                    seen[part] = value
+        return seen
