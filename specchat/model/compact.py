@@ -19,7 +19,7 @@ from specchat.model.compact_weights import Weights, supports, supports_module, t
 from specchat.model.errors import check_ids
 from specchat.model.graphs import Replayer, StaticForward, Tell
 from specchat.model.linear import Precision, choose
-from specchat.model.stack import Stack, rms
+from specchat.model.stack import Norm, Stack
 
 __all__ = ["CompactDecoder", "supports", "supports_module"]
 
@@ -51,6 +51,7 @@ class CompactDecoder:
         self.weight_bytes = weights.nbytes
         """Bytes of the weights this decoder brought along (0 for one that shares another's)."""
         self._stack = Stack(weights, capacity)
+        self._norm = Norm(weights.norm, weights.eps)
         self._static: StaticForward | None = None
 
     @classmethod
@@ -149,7 +150,7 @@ class CompactDecoder:
             self._stack.wipe(first, first + count)
 
     def _normed(self, hidden: Tensor) -> Tensor:
-        return rms(hidden, self.weights.norm, self.weights.eps)
+        return self._norm(hidden)
 
     def _logits(self, states: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states behind the final norm."""

@@ -20,7 +20,7 @@ from specchat.model.compact_weights import Layer, Weights
 from specchat.model.errors import ContextFull
 from specchat.model.graphs import Replayer, StaticFeed, Tell
 from specchat.model.linear import Choice, choose
-from specchat.model.stack import Stack, rms
+from specchat.model.stack import Norm, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ class StateHead:
         self._table = target.weights.table
         how = choose("auto", self.device, target.weights.dtype)
         weights = {name: tensors[name].to(self.device, how.dtype) for name in shape.matrices()}
-        self._state_norm, self._embed_norm = weights["state_norm"], weights["embed_norm"]
+        self._state_norm = Norm(weights["state_norm"], shape.eps)
+        self._embed_norm = Norm(weights["embed_norm"], shape.eps)
+        self._norm = Norm(weights["norm"], shape.eps)
         self._join = how.pack(weights["join"], None)
         rows = self._table[self.subset] if target.weights.tied else target.weights.head.rows(self.subset)
         self._weights = _weights(shape, weights, self._table, rows.to(how.dtype), how)
@@ -104,20 +106,19 @@ class StateHead:
         outputs = self._static(states, ids, self.length) if self._static is not None else None
         if outputs is None:
             joined = self._joined(states, torch.tensor(ids, device=self.device))
-            outputs = rms(self._stack(joined, self.length), self._weights.norm, self._weights.eps)
+            outputs = self._norm(self._stack(joined, self.length))
         self.length += len(ids)
         return outputs
 
     def fixed(self, states: Tensor, ids: Tensor, places: Tensor, columns: int) -> Tensor:
         """A feed for recording (see `Stack.fixed`): states [n, d], ids [n] to places [n] -> states [n, d]."""
-        hidden = self._stack.fixed(self._joined(states, ids), places, columns)
-        return rms(hidden, self._weights.norm, self._weights.eps)
+        return self._norm(self._stack.fixed(self._joined(states, ids), places, columns))
 
     def _joined(self, states: Tensor, ids: Tensor) -> Tensor:
         """Pairs as the block's inputs [n, d]."""
         w = self._weights
         embedded = self._table.index_select(0, ids).to(w.dtype)
-        both = (rms(states.to(w.dtype), self._state_norm, w.eps), rms(embedded, self._embed_norm, w.eps))
+        both = (self._state_norm(states.to(w.dtype)), self._embed_norm(embedded))
         return self._join(torch.cat(both, dim=-1))
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import Layer, Weights
 from specchat.model.linear import Brain, Linear, has_bfloat16
-from specchat.model.stack import rms, rotate_, turns_of
+from specchat.model.stack import Norm, rotate_, turns_of
 
 
 class BatchDecoder:
@@ -32,6 +32,8 @@ class BatchDecoder:
         shape = (len(w.layers), 2, slots, w.kv_heads, capacity, w.head_dim)
         self._cache = torch.empty(shape, dtype=w.dtype, device=self.device)
         self._turns = turns_of(w, capacity)
+        self._norms = [(Norm(layer.norm, w.eps), Norm(layer.mlp_norm, w.eps)) for layer in w.layers]
+        self._norm = Norm(w.norm, w.eps)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
@@ -42,8 +44,8 @@ class BatchDecoder:
         places = torch.tensor([self.lengths[slot] for slot in slots], device=self.device)
         turns = self._turns[places]
         x = w.table[torch.tensor(ids, device=self.device)].to(w.dtype)
-        for layer, cache in zip(w.layers, self._cache, strict=True):
-            qkv = layer.qkv(rms(x, layer.norm, w.eps)).view(n, -1, w.head_dim)
+        for layer, (norm, mlp_norm), cache in zip(w.layers, self._norms, self._cache, strict=True):
+            qkv = layer.qkv(norm(x)).view(n, -1, w.head_dim)
             qk = qkv[:, : w.heads + w.kv_heads]
             if layer.qk_norm is not None:
                 qk.copy_(F.rms_norm(qk, (w.head_dim,), None, w.eps) * layer.qk_norm)
@@ -52,11 +54,11 @@ class BatchDecoder:
             cache[0, where, :, places] = qk[:, w.heads :]
             cache[1, where, :, places] = qkv[:, w.heads + w.kv_heads :]
             x += layer.out(self._attend(qk[:, : w.heads], layer, cache, slots))
-            gate, up = layer.gate_up(rms(x, layer.mlp_norm, w.eps)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(mlp_norm(x)).chunk(2, dim=-1)
             x += layer.down(F.silu(gate).mul_(up))
         for slot in slots:
             self.lengths[slot] += 1
-        return rms(x, w.norm, w.eps)
+        return self._norm(x)
 
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
