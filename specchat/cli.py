@@ -176,7 +176,8 @@ def _generate(args: argparse.Namespace) -> int:
     from specchat.lab.record import Recorder, record, stats_line
     from specchat.lab.record_write import write
     from specchat.pair import open_pair
-    from specchat.worker import Event, Job, Live, Step, reply
+    from specchat.reply import reply
+    from specchat.worker import Event, Job, Live, Step
 
     if args.record and not args.record.absolute().parent.is_dir():
         raise ValueError(f"--record {args.record}: there is no such folder.")

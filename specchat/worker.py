@@ -13,12 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specchat.chat.stream import ReplyStream
 from specchat.chat.template import NothingToAnswer, PromptTooLong
-from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
 from specchat.jobs import (
     Done,
@@ -33,10 +31,11 @@ from specchat.jobs import (
     State,
     Step,
     Task,
-    Watch,
     WorkerStatus,
 )
-from specchat.model.errors import ModelError, readable, sentence
+from specchat.model.errors import ModelError, sentence
+from specchat.reply import reply
+from specchat.yardstick import look_again
 
 if TYPE_CHECKING:
     # Not at run time: it brings transformers, which a page that is still coming up does not need yet.
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Done", "Ended", "Event", "Handle", "Job", "Live", "News", "Queued", "Reading", "Step", "Task", "Worker",
-    "WorkerStatus", "reply",
+    "WorkerStatus",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -165,7 +164,7 @@ class Worker:
         while True:
             with self._wake:
                 self._current = None
-                self._wake.wait_for(lambda: bool(shared.waiting or shared.closed or shared.exchange))
+                self._wake.wait_for(self._wanted)
                 if shared.closed:
                     break
                 exchange, shared.exchange = shared.exchange, None
@@ -179,12 +178,19 @@ class Worker:
                     exchange[1].set_result(self._exchange(exchange[0]))
                 continue
             assert shared.pair is not None
-            self._answer(shared.pair, handle)
+            stats = self._answer(shared.pair, handle)
             del handle
             with self._wake:
                 if shared.state == "busy":
                     self._enter("ready", "Ready")
+            if stats is not None:
+                look_again(shared.pair, stats, self._wanted)
         self._drain(CLOSING)
+
+    def _wanted(self) -> bool:
+        """Whether the engine thread has something better to do than to measure."""
+        shared = self._shared
+        return bool(shared.waiting or shared.closed or shared.exchange)
 
     def _exchange(self, load: Load) -> str:
         """Says why the new pair is not there, "" if it is."""
@@ -238,8 +244,8 @@ class Worker:
         for place, handle in enumerate(self._shared.waiting):
             handle._put(Queued(place + busy))
 
-    def _answer(self, pair: Pair, handle: Handle) -> None:
-        """One job, whatever happens ending in one last event."""
+    def _answer(self, pair: Pair, handle: Handle) -> Stats | None:
+        """One job, whatever happens ending in one last event. Of a reply that went well, how it went."""
         problem, job = None, handle.job
         try:
             if isinstance(job, Task):
@@ -256,8 +262,9 @@ class Worker:
             # Outside the except block: the traceback, with the frames and tensors it pins, is gone by now.
             gc.collect()
             handle.fail(problem)
-        else:
-            handle._put(last)
+            return None
+        handle._put(last)
+        return last.stats if isinstance(last, Done) and last.finished.reason != "error" else None
 
     def _drain(self, said: str) -> None:
         """Everything that waits ends with a sentence."""
@@ -271,29 +278,3 @@ class Worker:
         if self._shared.exchange is not None:
             self._shared.exchange[1].cancel()
             self._shared.exchange = None
-
-
-def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Event], None]) -> Done:
-    """Messages to ids, rounds to text: one reply on the calling thread (the terminal uses it without a worker)."""
-    settings = Watch(job.live)
-    prompt = pair.template.encode(job.messages, job.system, pair.room(settings.last.max_new_tokens))
-    put(Reading(len(prompt.ids), prompt.dropped_turns, prompt.notes))
-    stream = ReplyStream(pair.tokenizer, pair.eos_ids, (*job.stop_strings, *prompt.stop_strings))
-    stats, problem = Stats(), ""
-    try:
-        for event in pair.engine.generate(prompt.ids, settings, stream.stop, cancelled):
-            if isinstance(event, Round):
-                stats.add(event)
-                put(Step(event, stream.pieces(event), settings.last))
-            else:
-                finished = event
-    except Exception as caught:
-        log.exception("the reply failed")
-        problem = sentence(caught)
-    if problem:
-        finished = Finished("error", stats.emitted, stats.elapsed_s, 0, 0, problem)
-    elif finished.reason == "error":
-        finished = replace(finished, notice=readable(finished.notice))
-    tail = stream.finish()
-    pair.learn(stats)
-    return Done(finished, stream.message(), stats, tail)

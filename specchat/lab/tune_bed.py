@@ -17,7 +17,7 @@ from specchat.lab.suite import Prompt
 from specchat.lab.tune_identity import identity_of
 from specchat.lab.tune_plan import PLAIN, Plan, Variant
 from specchat.lab.tune_probe import Prediction
-from specchat.worker import reply
+from specchat.reply import reply
 
 if TYPE_CHECKING:
     from specchat.pair import Pair

@@ -25,7 +25,7 @@ from specchat.lab.record_parts import Record, flat
 from specchat.lab.record_read import read, read_all
 from specchat.lab.record_write import as_bytes, write
 from specchat.lab.replay import Replay
-from specchat.worker import reply
+from specchat.reply import reply
 from tests.lab.records import HOSTILE, beat, record, slowly
 from tests.worker.jobs import job, pair_of
 

@@ -95,7 +95,7 @@ class FakePair:
         return Memory("RSS", 269_000_000, 8_400_000, 47_000_000, 911_000_000, 5_200_000_000)
 
     def answer(self, job: Job, cancelled: Callable[[], bool], put: Callable[[Event], None]) -> Done:
-        """The counterpart of `specchat.worker.reply`."""
+        """The counterpart of `specchat.reply.reply`."""
         self.seen.append(job)
         asked = job.messages[-1].content.lower()
         if "explode first" in asked:

@@ -13,7 +13,8 @@ from specchat.decode.drafters import Forward
 from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.pair import Pair
-from specchat.worker import Done, Event, Handle, Job, Live, Step, reply
+from specchat.reply import reply
+from specchat.worker import Done, Event, Handle, Job, Live, Step
 from tests.fakes import Script, writes
 from tests.rigs import engine_of, noisy, runner, tiny
 from tests.tiny import TINY_VOCAB, tiny_tokenizer

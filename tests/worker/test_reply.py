@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 
 import pytest
+from torch import Tensor
 
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
+from specchat.decode.stats import Stats
 from specchat.pair import Pair
-from specchat.worker import Done, Event, Job, Live, Reading, Step, Worker, reply
+from specchat.reply import reply
+from specchat.worker import Done, Event, Job, Live, Reading, Step, Worker
+from specchat.yardstick import FEW, KEPT, look_again
 from tests.worker.jobs import (
     END,
     GREEDY,
+    SOON,
     TOKENIZER,
     cold,
     done_of,
@@ -138,3 +144,46 @@ def test_a_plain_reply_becomes_the_yardstick(start: Callable[[Pair], Worker]) ->
     assert pair is not None and pair.plain_step_s > 0 and "last plain reply" in pair.plain_step_source
     memory = worker.memory()
     assert memory is not None and memory.kind == "RSS" and memory.caches > 0 and memory.target_weights > 0
+
+
+def test_after_a_speculative_reply_a_plain_step_is_measured_again(
+    start: Callable[[Pair], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the reply ended, into the same cache, which is left as it was."""
+    looked = threading.Semaphore(0)
+
+    def look(pair: Pair, stats: Stats, cancelled: Callable[[], bool]) -> None:
+        look_again(pair, stats, cancelled)
+        looked.release()
+
+    monkeypatch.setattr("specchat.worker.look_again", look)
+    pair = pair_of()
+    worker = start(pair)
+    for n in range(1, KEPT // FEW + 2):
+        done = done_of(worker.submit(job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30))))
+        assert looked.acquire(timeout=SOON)
+        assert pair.plain_step_source == f"measured after the last replies ({min(FEW * n, KEPT)} steps)"
+        assert pair.plain_step_s > 0 and len(pair.target.ids) == done.finished.target_cached
+    done_of(worker.submit(job(settings=Settings(0, Sampling(2.0, 0, seed=1), "model", 30))))
+    assert looked.acquire(timeout=SOON)
+    assert "last plain reply" in pair.plain_step_source and not pair.plain_steps
+
+
+def test_measuring_again_gives_way_and_survives_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = pair_of()
+    done = reply(
+        pair, job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30)), lambda: False, list().append
+    )
+    held = [*pair.target.ids]
+    look_again(pair, done.stats, lambda: True)
+    assert not pair.plain_steps and pair.target.ids == held
+
+    def fails(ids: Sequence[int]) -> Tensor:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.target, "forward", fails)
+        look_again(pair, done.stats, lambda: False)
+    assert not pair.plain_steps and pair.target.ids == held
+    look_again(pair, done.stats, lambda: False)
+    assert len(pair.plain_steps) == FEW and pair.target.ids == held
