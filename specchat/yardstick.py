@@ -19,6 +19,7 @@ from specchat.decode.stats import Stats
 from specchat.model.errors import ModelError
 
 if TYPE_CHECKING:
+    from specchat.drafts import Model
     from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
@@ -70,24 +71,28 @@ def look_again(pair: Pair, stats: Stats, cancelled: Callable[[], bool]) -> None:
     """A few plain steps behind the reply that has just ended; the cache is left as it was.
 
     Nothing after a plain reply, which was measured itself, or where there is no room. `cancelled` ends it between
-    two steps: somebody waits.
+    two steps: somebody waits. Raises nothing: it is an extra.
     """
-    target = pair.target
-    held = len(target.ids)
-    if stats.plain_rounds == stats.rounds or not target.can_rollback or not 0 < held < target.capacity - FEW:
-        return
-    settings = Settings(0, Sampling(seed=0), max_new_tokens=FEW + 1)
     try:
-        events = list(
-            Engine(target, {}, frozenset()).generate([*target.ids], lambda: settings, cancelled=cancelled)
-        )
-        # The first round of a request pays for waking up.
-        steps = [event.seconds for event in events[1:] if isinstance(event, Round)]
-        pair.plain_steps.extend(steps)
-        if steps:
-            pair.plain_step_s = statistics.median(pair.plain_steps)
-            pair.plain_step_source = f"measured after the last replies ({len(pair.plain_steps)} steps)"
+        if stats.plain_rounds < stats.rounds:
+            pair.plain_steps.extend(_steps(pair.target, cancelled))
     except Exception:
         log.exception("the plain step could not be measured again")
+    if pair.plain_steps:
+        pair.plain_step_s = statistics.median(pair.plain_steps)
+        pair.plain_step_source = f"measured after the last replies ({len(pair.plain_steps)} steps)"
+
+
+def _steps(target: Model, cancelled: Callable[[], bool]) -> list[float]:
+    """Seconds of up to FEW plain steps behind what is cached, which are forgotten again."""
+    held = len(target.ids)
+    if not target.can_rollback or not 0 < held < target.capacity - FEW:
+        return []
+    settings = Settings(0, Sampling(seed=0), max_new_tokens=FEW + 1)
+    engine = Engine(target, {}, frozenset())
+    try:
+        events = list(engine.generate([*target.ids, target.ids[-1]], lambda: settings, cancelled=cancelled))
     finally:
         target.rollback(max(0, len(target.ids) - held))
+    # The first round of a request pays for waking up.
+    return [event.seconds for event in events[1:] if isinstance(event, Round)]

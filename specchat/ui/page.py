@@ -40,6 +40,9 @@ TABS: Mapping[str, type[Tab]] = {
 IDLE_S = 2.0
 """Seconds between two looks at the worker while nothing is being written."""
 
+POLL_S, PROGRESS_S = 0.02, 0.5
+"""Seconds between two looks of Gradio for events that wait, and for progress bars, which are not used here."""
+
 BRING_KEY = "() => { try { return sessionStorage.getItem('specchat') || '' } catch { return '' } }"
 """The key of the tab's conversation, if it had one before the page was loaded again. (Storage may be forbidden.)"""
 
@@ -96,7 +99,17 @@ def build(worker: Worker, settings: Settings | None = None, options: Options | N
         _wire_idle(blocks, desk, chat, header, controls)
         blocks.unload(_closer(desk))
     blocks.queue(default_concurrency_limit=None, api_open=False)
+    _poll_calmly(blocks)
     return Page(blocks, theme.launch_kwargs(), desk, chat)
+
+
+def _poll_calmly(blocks: gr.Blocks) -> None:
+    """Gradio looks a thousand times a second whether an event waits, and takes the interpreter from the engine each time.
+
+    Twelve per cent of all time went there, measured while a reply was written. An event now begins up to 20 ms later.
+    """
+    blocks._queue.sleep_when_free = POLL_S
+    blocks._queue.progress_update_sleep_when_free = PROGRESS_S
 
 
 def _header(title: str, pair_line: str) -> str:

@@ -75,7 +75,10 @@ class FakePair:
     plain_step_source: str = "measured at start (8 steps on a short text)"
     drafters: tuple[str, ...] = ("chain", "model", "ngram")
     round_s: float = 0.05
-    target: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(device="cpu", vocab=600))
+    plain_steps: list[float] = field(default_factory=list)
+    target: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(device="cpu", vocab=600, ids=[], can_rollback=True)
+    )
     seen: list[Job] = field(default_factory=list)
     used: list[Settings] = field(default_factory=list)
     """The settings that each round read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from urllib.request import urlopen
@@ -10,6 +11,7 @@ import pytest
 
 from specchat import ui
 from specchat.ui import theme
+from specchat.ui.page import POLL_S, PROGRESS_S
 from tests.ui.fake_worker import FakePair, fake_worker
 
 CSS = (theme.ASSETS / "page.css").read_text(encoding="utf-8")
@@ -70,3 +72,20 @@ def test_every_answer_forbids_foreign_requests(page):
     assert "http" not in policy
     assert "fonts.googleapis" not in body
     assert page.blocks.analytics_enabled is False
+
+
+@pytest.mark.parametrize(
+    ("loop", "pause"), [("start_processing", POLL_S), ("start_progress_updates", PROGRESS_S)]
+)
+def test_gradio_looks_for_events_calmly(page, monkeypatch, loop, pause):
+    """Each look takes the interpreter from the engine; by default there are a thousand a second."""
+    queue, slept = page.blocks._queue, []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        queue.stopped = True
+
+    queue.stopped = False
+    monkeypatch.setattr("gradio.queueing.asyncio.sleep", sleep)
+    asyncio.run(getattr(queue, loop)())
+    assert slept == [pause]
