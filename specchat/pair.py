@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import statistics
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from specchat.chat.template import ChatTemplate
-from specchat.decode.engine import Engine
+from specchat.decode.engine import Engine, Settings
+from specchat.decode.events import Finished, Round
+from specchat.decode.sampling import Sampling
 from specchat.drafts import Draft, Model, default_draft, draft_of, drafters_of, is_head, runner_of, twin
 from specchat.model.catalog import OWN_DRAFTS, PairOptions
 from specchat.model.compact import CompactDecoder
-from specchat.model.errors import UnsupportedModel
+from specchat.model.errors import ModelError, UnsupportedModel
 from specchat.model.graphs import CudaReplayer, Replayer, demand_cuda
 from specchat.model.head import StateHead
 from specchat.model.linear import Precision
@@ -30,7 +33,7 @@ from specchat.model.loading import Loaded, load_model, pick_device
 from specchat.model.memory import free_memory, give_back
 from specchat.model.pairing import MemoryPlan, check, plan
 from specchat.model.sources import kind_of, resolve
-from specchat.yardstick import KEPT, warm_up
+from specchat.yardstick import no_steps
 
 Progress = Callable[[str], None]
 
@@ -88,7 +91,7 @@ class Pair:
     plain_step_s: float = 0.0
     """Seconds of a plain step, measured: see `yardstick`."""
     plain_step_source: str = ""
-    plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    plain_steps: deque[float] = field(default_factory=no_steps)
     """Seconds of the plain steps taken after the latest replies."""
     deepest: int = 0
     """Most ids that were seen in a cache: how far the buffers have been written."""
@@ -136,6 +139,30 @@ class Pair:
         if self.draft is None or getattr(self.draft, "model", None) is getattr(self.target, "model", self):
             return 0
         return self.draft.weight_bytes
+
+    def warm_up(self, steps: int = 10) -> None:
+        """One short plain reply and one speculative one, so that the first reply of a person is a warm one.
+
+        Raises ModelError when the target cannot write at all; a draft that fails is a note.
+        """
+        ids = self.tokenizer("The quick brown fox", add_special_tokens=False)["input_ids"]
+
+        def rounds(gamma: int) -> list[Round]:
+            settings = Settings(gamma, Sampling(seed=0), self.default_drafter, steps)
+            events = list(self.engine.generate(ids, lambda: settings))
+            last = events[-1]
+            if isinstance(last, Finished) and last.reason == "error":
+                raise ModelError(f"{self.target_name} does not work here: {last.notice}")
+            if isinstance(last, Finished) and last.notice and gamma and self.target.can_rollback:
+                self.notes = (*self.notes, last.notice)
+            return [event for event in events if isinstance(event, Round)]
+
+        rounds(2)
+        plain = rounds(0)
+        # Medians over the later steps: the first ones still pay for buffers and threads.
+        later = [r.seconds for r in plain[2:]] or [r.seconds for r in plain]
+        self.plain_step_s = statistics.median(later) if later else 0.0
+        self.plain_step_source = f"measured at start ({len(later)} steps on a short text)"
 
     def use_graphs(self, replayer: Replayer) -> None:
         """Target and draft replay recorded passes from now on. Raises UnsupportedModel where the target cannot."""
@@ -217,7 +244,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     if options.cuda_graphs:
         pair.use_graphs(CudaReplayer(target.device))
     progress("Warming up and measuring a plain step.")
-    warm_up(pair)
+    pair.warm_up()
     return pair
 
 

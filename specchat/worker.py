@@ -245,7 +245,7 @@ class Worker:
             handle._put(Queued(place + busy))
 
     def _answer(self, pair: Pair, handle: Handle) -> Stats | None:
-        """One job, whatever happens ending in one last event. Of a reply that went well, how it went."""
+        """One job, whatever happens ending in one last event. Of a reply that ended by itself, how it went."""
         problem, job = None, handle.job
         try:
             if isinstance(job, Task):
@@ -264,7 +264,11 @@ class Worker:
             handle.fail(problem)
             return None
         handle._put(last)
-        return last.stats if isinstance(last, Done) and last.finished.reason != "error" else None
+        return (
+            last.stats
+            if isinstance(last, Done) and last.finished.reason not in ("error", "cancelled")
+            else None
+        )
 
     def _drain(self, said: str) -> None:
         """Everything that waits ends with a sentence."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import logging
 import statistics
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from specchat.decode.drafters import Forward
 from specchat.decode.engine import Engine, Settings
-from specchat.decode.events import Finished, Round
+from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
-from specchat.model.errors import ModelError
-
-if TYPE_CHECKING:
-    from specchat.drafts import Model
-    from specchat.pair import Pair
 
 log = logging.getLogger(__name__)
 
@@ -34,32 +31,23 @@ ENOUGH = 16
 """Plain rounds from which a reply is a yardstick itself."""
 
 
-def warm_up(pair: Pair, steps: int = 10) -> None:
-    """One short speculative reply and a plain one, so that the first reply of a person is a warm one.
+class Paced(Protocol):
+    """A pair, as far as its plain step is concerned."""
 
-    Raises ModelError when the target cannot write at all; a draft that fails is a note.
-    """
-    ids = pair.tokenizer("The quick brown fox", add_special_tokens=False)["input_ids"]
+    @property
+    def target(self) -> Forward: ...
 
-    def rounds(gamma: int) -> list[Round]:
-        settings = Settings(gamma, Sampling(seed=0), pair.default_drafter, steps)
-        events = list(pair.engine.generate(ids, lambda: settings))
-        last = events[-1]
-        if isinstance(last, Finished) and last.reason == "error":
-            raise ModelError(f"{pair.target_name} does not work here: {last.notice}")
-        if isinstance(last, Finished) and last.notice and gamma and pair.target.can_rollback:
-            pair.notes = (*pair.notes, last.notice)
-        return [event for event in events if isinstance(event, Round)]
-
-    rounds(2)
-    plain = rounds(0)
-    # Medians over the later steps: the first ones still pay for buffers and threads.
-    later = [r.seconds for r in plain[2:]] or [r.seconds for r in plain]
-    pair.plain_step_s = statistics.median(later) if later else 0.0
-    pair.plain_step_source = f"measured at start ({len(later)} steps on a short text)"
+    plain_step_s: float
+    plain_step_source: str
+    plain_steps: deque[float]
 
 
-def learn(pair: Pair, stats: Stats) -> None:
+def no_steps() -> deque[float]:
+    """Room for the seconds of the latest plain steps."""
+    return deque(maxlen=KEPT)
+
+
+def learn(pair: Paced, stats: Stats) -> None:
     """Takes the steps of a reply that decoded plainly."""
     if stats.plain_rounds == stats.rounds >= ENOUGH:
         pair.plain_steps.clear()
@@ -67,7 +55,7 @@ def learn(pair: Pair, stats: Stats) -> None:
         pair.plain_step_source = f"measured in the last plain reply ({stats.plain_rounds} steps)"
 
 
-def look_again(pair: Pair, stats: Stats, cancelled: Callable[[], bool]) -> None:
+def look_again(pair: Paced, stats: Stats, cancelled: Callable[[], bool]) -> None:
     """A few plain steps behind the reply that has just ended; the cache is left as it was.
 
     Nothing after a plain reply, which was measured itself, or where there is no room. `cancelled` ends it between
@@ -83,7 +71,7 @@ def look_again(pair: Pair, stats: Stats, cancelled: Callable[[], bool]) -> None:
         pair.plain_step_source = f"measured after the last replies ({len(pair.plain_steps)} steps)"
 
 
-def _steps(target: Model, cancelled: Callable[[], bool]) -> list[float]:
+def _steps(target: Forward, cancelled: Callable[[], bool]) -> list[float]:
     """Seconds of up to FEW plain steps behind what is cached, which are forgotten again."""
     held = len(target.ids)
     if not target.can_rollback or not 0 < held < target.capacity - FEW:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HOUSE = frozenset({"drafts", "pair", "jobs", "worker"})
+HOUSE = frozenset({"drafts", "pair", "jobs", "reply", "worker", "yardstick"})
 """Files of the package's top floor that put the rooms together."""
 BELOW_HOUSE = frozenset({"chat", "decode", "model"})
 ALLOWED: dict[str, frozenset[str]] = {
@@ -18,9 +18,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "model": frozenset({"decode"}),
     "chat": frozenset({"decode"}),
     "drafts": frozenset({"decode", "model"}),
-    "pair": BELOW_HOUSE | {"drafts"},
+    "yardstick": frozenset({"decode"}),
+    "pair": BELOW_HOUSE | {"drafts", "yardstick"},
     "jobs": frozenset({"chat", "decode", "pair"}),
-    "worker": BELOW_HOUSE | {"pair", "jobs"},
+    "reply": BELOW_HOUSE | {"pair", "jobs", "yardstick"},
+    "worker": BELOW_HOUSE | {"pair", "jobs", "reply", "yardstick"},
     "lab": BELOW_HOUSE | HOUSE,
     "ui": BELOW_HOUSE | HOUSE | {"lab"},
     "cli": BELOW_HOUSE | HOUSE | {"lab"},

@@ -1,4 +1,4 @@
-"""The Chat tab: what is on it, and what its buttons do."""
+"""The Chat tab: what its buttons do, and how a reply gets on the page."""
 
 from __future__ import annotations
 
@@ -6,84 +6,42 @@ import logging
 from collections.abc import Iterator
 
 import gradio as gr
-from gradio.components import Component
 
 from specchat.chat.conversation import is_blank, well_formed
 from specchat.ui import live
-from specchat.ui.chat_save import ChatSave, note_pair
-from specchat.ui.desk import Desk, status_line
+from specchat.ui.chat_parts import ChatParts, Updates
+from specchat.ui.chat_save import note_pair
+from specchat.ui.desk import status_line
 from specchat.ui.lens import LEGEND
 from specchat.ui.live import LiveView
-from specchat.ui.session import Session, Turn
+from specchat.ui.session import Session
 from specchat.ui.stream import batches
 from specchat.ui.tab import not_shown
-from specchat.ui.transcript import EXAMPLES, PRESSED, empty, settled
+from specchat.ui.transcript import EXAMPLES, empty, settled
 from specchat.worker import Job
 
 log = logging.getLogger(__name__)
 
-Updates = dict[Component, object]
 
-
-class ChatTab:
-    """Components of the tab and their handlers. One object a page; what differs by tab is in the session."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        with gr.Row(elem_id="sc-main", equal_height=False):
-            with gr.Column(elem_id="sc-chat", scale=3, min_width=320):
-                self._build_chat()
-            with gr.Column(elem_id="sc-side", scale=1, min_width=300):
-                self.panel = gr.HTML(
-                    desk.panel(Session(desk.sessions.of("").live)), js_on_load=None, apply_default_css=False
-                )
-
-    def _build_chat(self) -> None:
-        with gr.Column(elem_id="sc-log"):
-            self.log = gr.HTML(
-                empty(self.desk.notes), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled"
-            )
-            self.live = gr.HTML(
-                live.NOTHING,
-                html_template=live.TEMPLATE,
-                js_on_load=None,
-                apply_default_css=False,
-                elem_id="sc-live",
-            )
-        self.legend = gr.HTML(
-            "", js_on_load=None, apply_default_css=False, elem_id="sc-legend", visible=False
-        )
-        self.status = gr.HTML(
-            self.desk.status(self.desk.sessions.of("")),
-            js_on_load=None,
-            apply_default_css=False,
-            elem_id="sc-state",
-        )
-        self.box = gr.Textbox(
-            show_label=False, label="Message", placeholder="Write a message",
-            lines=1, max_lines=8, submit_btn="Send", autofocus=True, elem_id="sc-box",
-            html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
-        )  # fmt: skip
-        with gr.Row(elem_id="sc-tools"):
-            self.retry = gr.Button("Retry", size="sm", interactive=False, elem_id="sc-retry", min_width=60)
-            self.edit = gr.Button("Edit", size="sm", interactive=False, elem_id="sc-edit-last", min_width=60)
-            self.undo = gr.Button("Undo", size="sm", interactive=False, elem_id="sc-undo", min_width=60)
-            self.new = gr.Button("New chat", size="sm", interactive=False, elem_id="sc-new", min_width=80)
-            self.save = ChatSave(self.desk)
-            self.lens = gr.Checkbox(label="Token lens", elem_id="sc-lens", container=False, min_width=100)
-            self.rejected = gr.Checkbox(
-                label="Rejected proposals", elem_id="sc-rejected", container=False, visible=False, min_width=140,
-            )  # fmt: skip
+class ChatTab(ChatParts):
+    """The handlers over the tab's components."""
 
     def wire(self) -> None:
-        """Binds the handlers. Generating ones may run side by side: the worker's queue does the waiting."""
+        """Binds the handlers. A reply is begun, followed and ended by three events: every output of an event costs
+        Gradio a new component with each update, so the one that is updated many times a second has three of them.
+        Replies may be followed side by side: the worker's queue does the waiting."""
         alone = {"show_progress": "hidden", "api_visibility": "private"}
-        writing = {**alone, "concurrency_limit": None, "outputs": self._outputs()}
         at_once = {**alone, "queue": False, "outputs": self._outputs()}
-        gr.on([self.box.submit], self.send, inputs=[self.box], trigger_mode="multiple", **writing)
-        self.retry.click(self.again, **writing)
-        self.log.select(self.pressed, inputs=[self.box], **writing)
-        self.box.stop(self.stop, show_progress="hidden", api_visibility="private", queue=False)
+        for begun in (
+            gr.on([self.box.submit], self.send, inputs=[self.box], trigger_mode="multiple", **at_once),
+            self.retry.click(self.again, **at_once),
+            self.log.select(self.pressed, inputs=[self.box], **at_once),
+        ):
+            followed = begun.then(
+                self.follow, concurrency_limit=None, outputs=[*self._parts.values()], **alone
+            )
+            followed.then(self.end, **at_once)
+        self.box.stop(self.stop, **at_once)
         self.edit.click(self.edit_last, inputs=[self.box], **at_once)
         self.undo.click(self.take_back, inputs=[self.box], **at_once)
         self.new.click(self.clear, **at_once)
@@ -92,84 +50,84 @@ class ChatTab:
             [self.lens.change, self.rejected.change], self.look, inputs=[self.lens, self.rejected], **at_once
         )
 
-    def _outputs(self) -> list[Component]:
-        return [self.log, self.live, self.panel, self.status, self.box, self.retry, self.edit, self.undo, self.new,
-                self.rejected, self.legend, *self.save.buttons]  # fmt: skip
+    # -- a reply ----------------------------------------------------------------------------------
 
-    @property
-    def _parts(self) -> dict[live.Part, Component]:
-        """Where each part that changes while a reply is being written is shown."""
-        return {"live": self.live, "panel": self.panel, "status": self.status}
-
-    @property
-    def idle_outputs(self) -> list[Component]:
-        """What `idle` may change."""
-        return [self.log, self.status, self.panel]
-
-    @property
-    def _nothing(self) -> Updates:
-        """No change. (Gradio takes an empty dict for a missing value.)"""
-        return {self.status: gr.skip()}
-
-    # -- handlers that write ----------------------------------------------------------------------
-
-    def send(self, text: str, request: gr.Request) -> Iterator[Updates]:
+    def send(self, text: str, request: gr.Request) -> Updates:
         """Enter, or the Send button."""
-        yield from self._ask(self.desk.sessions.of(request.session_hash), well_formed(text or ""), clear=True)
+        return self._ask(self.desk.sessions.of(request.session_hash), well_formed(text or ""), clear=True)
 
-    def _ask(self, session: Session, text: str, clear: bool) -> Iterator[Updates]:
+    def _ask(self, session: Session, text: str, clear: bool) -> Updates:
         if is_blank(text):
-            yield self._hint(session, "Write a message first.")
-        elif not session.claim():
-            yield self._hint(session, "One reply at a time: wait for this one, or stop it.")
-        else:
-            yield from self._write(session, session.ask(text), clear)
+            return self._hint(session, "Write a message first.")
+        if not session.claim():
+            return self._hint(session, "One reply at a time: wait for this one, or stop it.")
+        return self._begin(session, text, clear)
 
     def _hint(self, session: Session, sentence: str) -> Updates:
         session.shown = ("", "")
         return {self.status: status_line("hint", sentence)}
 
-    def again(self, request: gr.Request) -> Iterator[Updates]:
+    def again(self, request: gr.Request) -> Updates:
         """Writes the last reply once more."""
         session = self.desk.sessions.of(request.session_hash)
         if not session.turns or not session.claim():
-            yield self._nothing
-            return
+            return self._nothing
         session.editing = len(session.turns) - 1
-        yield from self._write(session, session.ask(session.turns[-1].user), clear=False)
+        return self._begin(session, session.turns[-1].user, clear=False)
 
-    def pressed(self, text: str, request: gr.Request, event: gr.EventData) -> Iterator[Updates]:
+    def pressed(self, text: str, request: gr.Request, event: gr.EventData) -> Updates:
         """A button inside the transcript: an example to send, or a message to edit."""
         session, n = self.desk.sessions.of(request.session_hash), int(event.n)
         if event.act == "example" and 0 <= n < len(EXAMPLES):
-            yield from self._ask(session, EXAMPLES[n].text, clear=False)
-        elif event.act == "edit":
-            yield self._edit(session, n)
-        else:
-            yield self._nothing
+            return self._ask(session, EXAMPLES[n].text, clear=False)
+        return self._edit(session, n) if event.act == "edit" else self._nothing
 
-    def _write(self, session: Session, turn: Turn, clear: bool) -> Iterator[Updates]:
-        """Submits the conversation and follows its reply to the end. The session was claimed; it is released here."""
-        job = Job(tuple(session.messages()), session.live, session.system, self.desk.options.stop_strings)
+    def _begin(self, session: Session, text: str, clear: bool) -> Updates:
+        """Submits the conversation. The session was claimed; `follow` releases it."""
+        turn = session.ask(text)
         try:
+            job = Job(tuple(session.messages()), session.live, session.system, self.desk.options.stop_strings)
             turn.reply.job = job
-            handle = session.handle = self.desk.worker.submit(job)
-            yield self._opening(session, clear)
-            view = LiveView(self.desk, session, turn.reply)
+            session.handle = self.desk.worker.submit(job)
+            opening = self._opening(session, clear)
+            session.unseen = turn.reply, session.handle
+            return opening
+        except Exception as problem:
+            log.exception("a reply could not be begun")
+            turn.reply.fail(not_shown(problem))
+            session.release()
+            return self._closing(session)
+
+    def follow(self, request: gr.Request) -> Iterator[Updates]:
+        """Shows the reply that was just begun, until its end; nothing where none was."""
+        session = self.desk.sessions.of(request.session_hash)
+        begun, session.unseen = session.unseen, None
+        if begun is None:
+            yield self._nothing
+            return
+        reply, handle = begun
+        try:
+            view = LiveView(self.desk, session, reply)
             for batch in batches(handle):
                 for event in batch:
-                    turn.reply.take(event)
-                note_pair(self.desk, turn.reply)
-                if not turn.reply.done:
+                    reply.take(event)
+                note_pair(self.desk, reply)
+                if not reply.done:
                     seen = view.look(bool(batch))
                     yield {self._parts[name]: value for name, value in seen.items()} or self._nothing
         except Exception as problem:
             log.exception("showing a reply failed")
-            turn.reply.fail(not_shown(problem))
+            reply.fail(not_shown(problem))
         finally:
             # Reached by the end, by an exception, and by a closed tab alike: nothing may go on writing unseen.
             session.release()
-        yield self._closing(session)
+        session.ended = True
+
+    def end(self, request: gr.Request) -> Updates:
+        """What a reply leaves behind, once it has been followed to its end."""
+        session = self.desk.sessions.of(request.session_hash)
+        ended, session.ended = session.ended, False
+        return self._closing(session) if ended and not session.busy else self._nothing
 
     def _opening(self, session: Session, clear: bool) -> Updates:
         box = {"submit_btn": False, "stop_btn": "Stop"}
@@ -213,11 +171,15 @@ class ChatTab:
 
     # -- handlers that do not ---------------------------------------------------------------------
 
-    def stop(self, request: gr.Request) -> None:
-        """Ends the reply within a round; its generator then shows what there is."""
+    def stop(self, request: gr.Request) -> Updates:
+        """Ends the reply within a round; whoever follows it then shows what there is."""
         session = self.desk.sessions.of(request.session_hash)
         if session.handle is not None:
             session.handle.cancel()
+        if session.unseen is None:
+            return self._nothing
+        session.release()
+        return self._closing(session)
 
     def edit_last(self, text: str, request: gr.Request) -> Updates:
         """Puts the last message into the box; pressed again, keeps it as it was."""
@@ -262,11 +224,6 @@ class ChatTab:
             self.rejected: gr.update(visible=bool(lens)),
             self.legend: legend,
         }
-
-    @property
-    def resumed_outputs(self) -> list[Component]:
-        """What `resumed` may change."""
-        return [*self._outputs(), self.lens]
 
     def resumed(self, session: Session) -> Updates:
         """The page was loaded again: everything about the conversation that it had shown."""

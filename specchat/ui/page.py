@@ -14,7 +14,8 @@ import gradio as gr
 
 from specchat.decode.engine import Settings
 from specchat.ui import sidebar, theme
-from specchat.ui.chat_tab import ChatTab, Updates
+from specchat.ui.chat_parts import Updates
+from specchat.ui.chat_tab import ChatTab
 from specchat.ui.desk import Desk, Options
 from specchat.ui.doctor_tab import DoctorTab
 from specchat.ui.models_tab import ModelsTab

@@ -104,6 +104,10 @@ class Session:
     tab: str | None = None
     """The page load that shows it; None while none does."""
     handle: Handle | None = None
+    unseen: tuple[Reply, Handle] | None = None
+    """A reply that was begun and that the page has not asked to follow yet."""
+    ended: bool = False
+    """A reply was followed to its end, and the page has not been told yet."""
     tasks: dict[str, Handle] = field(default_factory=dict)
     """What the lab is measuring for this tab, by the name of its kind."""
     editing: int | None = None
@@ -143,7 +147,7 @@ class Session:
         """The reply is over, whatever ended it; its job is cancelled in case it is not."""
         if self.handle is not None:
             self.handle.cancel()
-        self.handle = None
+        self.handle = self.unseen = None
         if self.turns and not self.turns[-1].reply.done:
             self.turns[-1].reply.finished = Finished("cancelled", 0, 0.0, 0, 0)
         self.busy = False

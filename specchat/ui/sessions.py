@@ -61,6 +61,8 @@ class Sessions:
             if session is None or session.tab != (tab or ""):
                 return
             session.tab = None
+        if session.unseen is not None:
+            session.release()
         for handle in (session.handle, *list(session.tasks.values())):
             if handle is not None:
                 handle.cancel()

@@ -24,7 +24,6 @@ from specchat.model.graphs import MAX_ROWS, CudaReplayer, Replayer, columns_for
 from specchat.model.head import StateHead
 from specchat.model.linear import Precision
 from specchat.pair import open_pair
-from specchat.yardstick import warm_up
 from tests.model.test_head import head_for
 from tests.rigs import collect
 from tests.tiny import TINY_VOCAB, save_tiny, tiny_model
@@ -335,7 +334,7 @@ def test_a_pair_hands_it_to_both_models_and_to_its_twin(tmp_path: Path) -> None:
     assert isinstance(pair.target, CompactDecoder) and isinstance(pair.draft, CompactDecoder)
     pair.use_graphs(tapes)
     assert pair.draft._static is not None
-    warm_up(pair)
+    pair.warm_up()
     assert tapes.replayed > 0 and not any("CUDA" in note for note in pair.notes)
     done = tapes.replayed
     pair.twin().forward([1, 2, 3])

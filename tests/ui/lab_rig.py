@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import gradio as gr
 
 from specchat.decode.engine import Settings
+from specchat.ui.chat_parts import Updates
+from specchat.ui.chat_tab import ChatTab
 from specchat.ui.desk import Desk, Options
 from specchat.ui.sidebar import build as build_sidebar
 from specchat.ui.tab import Tab
@@ -18,6 +20,13 @@ from tests.worker.jobs import pair_of
 def tab(key: str = "one") -> gr.Request:
     """A request of the browser tab of this name."""
     return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
+
+
+def whole(chat: ChatTab, text: str, who: gr.Request) -> Updates:
+    """A message sent and its reply followed to the end: what the page is told last."""
+    chat.send(text, who)
+    list(chat.follow(who))
+    return chat.end(who)
 
 
 class TabRig:

@@ -24,7 +24,7 @@ from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
 from specchat.worker import Task, Worker
 from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
-from tests.ui.lab_rig import tab
+from tests.ui.lab_rig import tab, whole
 from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
@@ -44,7 +44,7 @@ def exchange(worker: Worker, pair: object) -> None:
 
 def test_a_reply_is_not_spelled_by_another_pair(page):
     desk = page.desk
-    list(page.chat.send("fast code", tab()))
+    whole(page.chat, "fast code", tab())
     turn = desk.sessions.of("one").turns[0]
     down = next(event.rejected.id for event in turn.reply.rounds if event.rejected)
     before = settled([turn], True, desk.speller)
@@ -65,7 +65,8 @@ def test_a_reply_is_not_spelled_by_another_pair(page):
 
 
 def test_a_copied_conversation_still_knows_who_wrote_it(page):
-    updates = page.chat.send("a story", tab())
+    page.chat.send("a story", tab())
+    updates = page.chat.follow(tab())
     session = page.desk.sessions.of("one")
     for _ in updates:
         if session.turns[0].reply.rounds:

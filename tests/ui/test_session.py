@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
@@ -25,11 +24,8 @@ from specchat.ui.live import LiveView
 from specchat.ui.session import Reply, Session, Turn
 from specchat.ui.sessions import Sessions
 from specchat.ui.stream import FASTEST_S, SHARE, Pace
-from specchat.worker import Done, Live, Step, Worker
-from tests.rigs import noisy, runner, tiny
+from specchat.worker import Done, Live, Step
 from tests.ui.fake_worker import LONG, FakePair, answer_from_scripts, fake_worker, words
-from tests.ui.lab_rig import tab
-from tests.worker.jobs import GREEDY, pair_of
 
 
 @pytest.fixture
@@ -221,65 +217,3 @@ def test_what_is_sent_grows_with_the_reply_and_not_with_its_square(lens):
     short, long = _bytes_sent(1000, 1, lens), _bytes_sent(4000, 1, lens)
     assert long < 4.8 * short
     assert _bytes_sent(1000, 50, lens) == short, "the conversation before it is not sent again"
-
-
-# -- the handlers, called as Gradio calls them ----------------------------------------------------
-
-
-def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):
-    worker, threads = page.desk.worker, threading.active_count()
-    for i in range(20):
-        updates = page.chat.send("a slow story", tab(f"gone{i}"))
-        next(updates)
-        handle = page.desk.sessions.of(f"gone{i}").handle
-        updates.close()
-        assert handle.cancelled()
-        assert not page.desk.sessions.of(f"gone{i}").busy
-    end = time.monotonic() + 5
-    while worker.status().state != "ready":
-        assert time.monotonic() < end, "the worker still writes for nobody"
-        time.sleep(0.01)
-    assert threading.active_count() <= threads + 1
-    last = list(page.chat.send("fast code", tab("here")))
-    assert "count_words" in str(last[-1])
-
-
-def test_closing_a_tab_cancels_at_once(page):
-    updates = page.chat.send("a slow story", tab("t"))
-    next(updates)
-    handle = page.desk.sessions.of("t").handle
-    page.desk.sessions.close("t")
-    assert handle.cancelled()
-    list(updates)
-
-
-def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):
-    monkeypatch.setattr(LiveView, "look", lambda self, news: 1 / 0)
-    list(page.chat.send("a fast story", tab("t")))
-    session = page.desk.sessions.of("t")
-    assert session.turns[-1].reply.finished.reason == "error"
-    assert "ZeroDivisionError" in session.turns[-1].reply.finished.notice
-    assert not session.busy
-
-
-def test_a_short_message_is_answered_after_one_that_was_too_long():
-    worker = Worker(lambda progress: pair_of(runner(tiny(), 96), runner(noisy(), 96)))
-    assert worker.wait_ready(10)
-    chat = ui.build(worker, GREEDY).chat
-    for text in ("hello", "much too long " * 400, "hello again"):
-        list(chat.send(text, tab("t")))
-    worker.close()
-    replies = [turn.reply for turn in chat.desk.sessions.of("t").turns]
-    assert [reply.finished.reason == "error" for reply in replies] == [False, True, False]
-    assert replies[1].finished.notice
-
-
-def test_half_a_surrogate_pair_from_a_browser_does_no_harm(page):
-    list(page.chat.send("fast code \ud83d", tab("t")))
-    assert page.desk.sessions.of("t").turns[0].user == "fast code �"
-
-
-def test_every_handler_is_private_and_quiet(page):
-    for fn in page.blocks.fns.values():
-        assert fn.api_visibility == "private", fn.name
-        assert fn.show_progress == "hidden", fn.name

@@ -14,7 +14,7 @@ from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.pair import Pair
 from specchat.reply import reply
-from specchat.worker import Done, Event, Handle, Job, Live, Step
+from specchat.worker import Done, Ended, Event, Handle, Job, Live, Step, Task, Worker
 from tests.fakes import Script, writes
 from tests.rigs import engine_of, noisy, runner, tiny
 from tests.tiny import TINY_VOCAB, tiny_tokenizer
@@ -99,6 +99,11 @@ def steps_until(handle: Handle, count: int) -> list[Event]:
         if sum(isinstance(e, Step) for e in got) == count:
             break
     return got
+
+
+def idle(worker: Worker) -> None:
+    """Waits until the engine thread is through with everything, what it measures between replies included."""
+    assert isinstance(events_of(worker.submit(Task(lambda *_: None)))[-1], Ended)
 
 
 def tensors() -> int:

@@ -20,6 +20,7 @@ from tests.worker.jobs import (
     done_of,
     done_text,
     events_of,
+    idle,
     job,
     pair_of,
     shown,
@@ -157,6 +158,7 @@ def test_fifty_stopped_and_abandoned_replies_leave_nothing_behind(start: Callabl
         del handle
         if cycle in (9, 49):
             done_of(worker.submit(job()))
+            idle(worker)
             counts.append(tensors())
     assert threading.active_count() == threads
     assert abs(counts[1] - counts[0]) <= 4, f"{counts[1] - counts[0]} more tensors after 40 more cycles"

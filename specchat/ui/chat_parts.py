@@ -1,0 +1,89 @@
+"""What is on the Chat tab: its components, and which of them an event may change."""
+
+from __future__ import annotations
+
+import gradio as gr
+from gradio.components import Component
+
+from specchat.ui import live
+from specchat.ui.chat_save import ChatSave
+from specchat.ui.desk import Desk
+from specchat.ui.session import Session
+from specchat.ui.transcript import PRESSED, empty
+
+Updates = dict[Component, object]
+
+
+class ChatParts:
+    """The components. One object a page; what differs by tab is in the session."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        with gr.Row(elem_id="sc-main", equal_height=False):
+            with gr.Column(elem_id="sc-chat", scale=3, min_width=320):
+                self._build_chat()
+            with gr.Column(elem_id="sc-side", scale=1, min_width=300):
+                self.panel = gr.HTML(
+                    desk.panel(Session(desk.sessions.of("").live)), js_on_load=None, apply_default_css=False
+                )
+
+    def _build_chat(self) -> None:
+        with gr.Column(elem_id="sc-log"):
+            self.log = gr.HTML(
+                empty(self.desk.notes), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled"
+            )
+            self.live = gr.HTML(
+                live.NOTHING,
+                html_template=live.TEMPLATE,
+                js_on_load=None,
+                apply_default_css=False,
+                elem_id="sc-live",
+            )
+        self.legend = gr.HTML(
+            "", js_on_load=None, apply_default_css=False, elem_id="sc-legend", visible=False
+        )
+        self.status = gr.HTML(
+            self.desk.status(self.desk.sessions.of("")),
+            js_on_load=None,
+            apply_default_css=False,
+            elem_id="sc-state",
+        )
+        self.box = gr.Textbox(
+            show_label=False, label="Message", placeholder="Write a message",
+            lines=1, max_lines=8, submit_btn="Send", autofocus=True, elem_id="sc-box",
+            html_attributes=gr.InputHTMLAttributes(autocomplete="off"),
+        )  # fmt: skip
+        with gr.Row(elem_id="sc-tools"):
+            self.retry = gr.Button("Retry", size="sm", interactive=False, elem_id="sc-retry", min_width=60)
+            self.edit = gr.Button("Edit", size="sm", interactive=False, elem_id="sc-edit-last", min_width=60)
+            self.undo = gr.Button("Undo", size="sm", interactive=False, elem_id="sc-undo", min_width=60)
+            self.new = gr.Button("New chat", size="sm", interactive=False, elem_id="sc-new", min_width=80)
+            self.save = ChatSave(self.desk)
+            self.lens = gr.Checkbox(label="Token lens", elem_id="sc-lens", container=False, min_width=100)
+            self.rejected = gr.Checkbox(
+                label="Rejected proposals", elem_id="sc-rejected", container=False, visible=False, min_width=140,
+            )  # fmt: skip
+
+    def _outputs(self) -> list[Component]:
+        return [self.log, self.live, self.panel, self.status, self.box, self.retry, self.edit, self.undo, self.new,
+                self.rejected, self.legend, *self.save.buttons]  # fmt: skip
+
+    @property
+    def _parts(self) -> dict[live.Part, Component]:
+        """Where each part that changes while a reply is being written is shown."""
+        return {"live": self.live, "panel": self.panel, "status": self.status}
+
+    @property
+    def idle_outputs(self) -> list[Component]:
+        """What `idle` may change."""
+        return [self.log, self.status, self.panel]
+
+    @property
+    def _nothing(self) -> Updates:
+        """No change. (Gradio takes an empty dict for a missing value.)"""
+        return {self.status: gr.skip()}
+
+    @property
+    def resumed_outputs(self) -> list[Component]:
+        """What `resumed` may change."""
+        return [*self._outputs(), self.lens]

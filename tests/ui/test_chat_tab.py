@@ -1,0 +1,135 @@
+"""The Chat tab's handlers, called as Gradio calls them: a reply is begun, followed and ended by three events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from specchat import ui
+from specchat.ui.live import LiveView
+from specchat.worker import Worker
+from tests.rigs import noisy, runner, tiny
+from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
+from tests.ui.lab_rig import tab, whole
+from tests.worker.jobs import GREEDY, pair_of
+
+
+@pytest.fixture
+def page() -> Iterator[ui.Page]:
+    back, worker = answer_from_scripts(), fake_worker(FakePair())
+    assert worker.wait_ready(10)
+    yield ui.build(worker)
+    worker.close()
+    back()
+
+
+def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):
+    worker, threads = page.desk.worker, threading.active_count()
+    for i in range(20):
+        page.chat.send("a slow story", tab(f"gone{i}"))
+        updates = page.chat.follow(tab(f"gone{i}"))
+        next(updates)
+        handle = page.desk.sessions.of(f"gone{i}").handle
+        updates.close()
+        assert handle.cancelled()
+        assert not page.desk.sessions.of(f"gone{i}").busy
+    end = time.monotonic() + 5
+    while worker.status().state != "ready":
+        assert time.monotonic() < end, "the worker still writes for nobody"
+        time.sleep(0.01)
+    assert threading.active_count() <= threads + 1
+    assert "count_words" in str(whole(page.chat, "fast code", tab("here")))
+
+
+def test_closing_a_tab_cancels_at_once(page):
+    page.chat.send("a slow story", tab("t"))
+    updates = page.chat.follow(tab("t"))
+    next(updates)
+    handle = page.desk.sessions.of("t").handle
+    page.desk.sessions.close("t")
+    assert handle.cancelled()
+    list(updates)
+
+
+@pytest.mark.parametrize("left", ["closed", "stopped"])
+def test_a_reply_that_nobody_came_to_follow_does_not_block_the_conversation(page, left):
+    """Between the two events the tab may go, or Stop may be pressed."""
+    chat, one = page.chat, tab("t")
+    chat.send("a slow story", one)
+    session = page.desk.sessions.of("t")
+    handle = session.handle
+    assert session.busy
+    if left == "closed":
+        page.desk.sessions.close("t")
+    else:
+        assert "stopped" in str(chat.stop(one)[chat.log])
+    assert handle.cancelled() and not session.busy
+    assert list(chat.follow(one)) == [chat._nothing]
+    assert chat.end(one) == chat._nothing
+    assert "count_words" in str(whole(chat, "fast code", one))
+
+
+def test_what_only_hints_follows_and_ends_nothing(page):
+    chat, one = page.chat, tab("t")
+    chat.send("a slow story", one)
+    updates = chat.follow(one)
+    next(updates)
+    assert "One reply at a time" in str(chat.send("another", one)[chat.status])
+    assert list(chat.follow(one)) == [chat._nothing]
+    assert chat.end(one) == chat._nothing, "the reply on its way is not to be shown as ended"
+    chat.stop(one)
+    list(updates)
+    assert "stopped" in str(chat.end(one)[chat.log])
+    assert chat.end(one) == chat._nothing
+    assert "Write a message" in str(chat.send("  ", one)[chat.status])
+    assert list(chat.follow(one)) == [chat._nothing]
+    assert chat.end(one) == chat._nothing
+
+
+def test_a_reply_that_cannot_be_begun_is_told_and_frees_the_session(page, monkeypatch):
+    monkeypatch.setattr(page.desk.worker, "submit", lambda job: 1 / 0)
+    assert "ZeroDivisionError" in str(page.chat.send("hello", tab("t"))[page.chat.log])
+    assert not page.desk.sessions.of("t").busy
+    assert list(page.chat.follow(tab("t"))) == [page.chat._nothing]
+
+
+def test_what_is_updated_while_a_reply_is_written_is_three_components(page):
+    """Gradio makes each output of an event anew at every update, those that do not change included."""
+    (follow,) = {fn.fn for fn in page.blocks.fns.values() if fn.name == "follow"}
+    outputs = [fn.outputs for fn in page.blocks.fns.values() if fn.fn == follow]
+    assert len(outputs) == 3 and all(len(each) == 3 for each in outputs)
+
+
+def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):
+    monkeypatch.setattr(LiveView, "look", lambda self, news: 1 / 0)
+    whole(page.chat, "a fast story", tab("t"))
+    session = page.desk.sessions.of("t")
+    assert session.turns[-1].reply.finished.reason == "error"
+    assert "ZeroDivisionError" in session.turns[-1].reply.finished.notice
+    assert not session.busy
+
+
+def test_a_short_message_is_answered_after_one_that_was_too_long():
+    worker = Worker(lambda progress: pair_of(runner(tiny(), 96), runner(noisy(), 96)))
+    assert worker.wait_ready(10)
+    chat = ui.build(worker, GREEDY).chat
+    for text in ("hello", "much too long " * 400, "hello again"):
+        whole(chat, text, tab("t"))
+    worker.close()
+    replies = [turn.reply for turn in chat.desk.sessions.of("t").turns]
+    assert [reply.finished.reason == "error" for reply in replies] == [False, True, False]
+    assert replies[1].finished.notice
+
+
+def test_half_a_surrogate_pair_from_a_browser_does_no_harm(page):
+    whole(page.chat, "fast code \ud83d", tab("t"))
+    assert page.desk.sessions.of("t").turns[0].user == "fast code �"
+
+
+def test_every_handler_is_private_and_quiet(page):
+    for fn in page.blocks.fns.values():
+        assert fn.api_visibility == "private", fn.name
+        assert fn.show_progress == "hidden", fn.name
