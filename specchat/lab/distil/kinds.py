@@ -126,7 +126,7 @@ class Layers:
         """See Kind. Its checkpoints lie apart from those of a head, which is made from the same texts."""
         own = folder / "layers"
         own.mkdir(exist_ok=True)
-        recipe = replace(recipe, unroll=1, rows=4000, matrix_rate=0.02, norm_rate=0.01)
+        recipe = replace(recipe, unroll=1, rows=2000, matrix_rate=0.02, norm_rate=0.01)
         return trainer_at(target, Corpus(folder / "texts"), recipe, own, say, start, self._source)
 
     def export(

@@ -61,7 +61,8 @@ class LayersNet(nn.Module):
 
 def _size(weight: Tensor) -> float:
     """What a singular value of the matrix is, or a number of the vector, in the root mean square."""
-    return max(float(weight.norm()) / float(min(weight.shape)) ** 0.5, 1e-3)
+    size: float = weight.norm().item() / min(weight.shape) ** 0.5
+    return max(size, 1e-3)
 
 
 def _apart(
