@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from specchat import cli
 from specchat.lab.distil import command
+from specchat.lab.distil.short import shorten
 from specchat.lab.distil.train import Recipe
 from specchat.model.store import sha256_of
 from tests.lab.distil_rig import SHORT
@@ -89,23 +91,23 @@ def test_head_and_layers_share_the_texts_and_not_the_training(
 def test_training_goes_on_from_a_checkpoint_of_the_same_target_and_refuses_anothers(
     checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, other = str(tmp_path / "draft"), tmp_path / "other"
-    common = ["--target", checkpoint, *SIZES]
-    assert distil(*common, "--work", str(tmp_path / "w1"), "--out", out) == 0
-    assert distil(*common, "--work", str(tmp_path / "w2"), "--out", f"{out}-2", "--start", out) == 0
-    first, second = (
-        dict(AutoModelForCausalLM.from_pretrained(folder).named_parameters()) for folder in (out, f"{out}-2")
-    )
+    start, out, other = tmp_path / "start", tmp_path / "draft", tmp_path / "other"
+    start.mkdir()
     name = "model.layers.1.mlp.down_proj.weight"
-    begun = dict(AutoModelForCausalLM.from_pretrained(checkpoint).named_parameters())[name]
-    moved = (second[name] - first[name]).norm()
-    assert 0 < moved < (second[name] - begun).norm(), "learned on from there"
+    theirs = load_file(Path(checkpoint) / "model.safetensors")[name]
+    shorten(Path(checkpoint), start, {name: 2 * theirs})
+    common = ["--target", checkpoint, "--out", str(out), *SIZES]
+    assert distil(*common, "--work", str(tmp_path / "w1"), "--start", str(start)) == 0
+    made = load_file(out / "model.safetensors")[name]
+    assert 0 < (made - 2 * theirs).norm() < 0.5 * theirs.norm() < (made - theirs).norm(), "from there"
     save_tiny(other, tiny_model("qwen2", seed=3))
     capsys.readouterr()
-    assert distil(*common, "--work", str(tmp_path / "w3"), "--out", out, "--start", str(other)) == 1
+    assert distil(*common, "--work", str(tmp_path / "w2"), "--start", str(other)) == 1
     assert "was not made for this target" in capsys.readouterr().err
+    assert not (tmp_path / "w2" / "texts").exists(), "before any work"
 
 
+@pytest.mark.usefixtures("short")
 def test_what_stands_in_the_way_is_one_sentence_before_any_work(
     checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,20 +115,22 @@ def test_what_stands_in_the_way_is_one_sentence_before_any_work(
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("mine")
     (tmp_path / "folder.json").write_text('{"kind": "something else"}')
+    common = ["--target", checkpoint, "--work", str(tmp_path / "w"), *SIZES]
     for name, words in (
         ("draft.safetensors", "must not end in .safetensors"),
         ("file", "which is a file"),
         ("folder", "holds something else already"),
     ):
-        assert (
-            distil("--target", checkpoint, "--out", str(tmp_path / name), "--work", str(tmp_path / "w")) == 1
-        )
+        assert distil(*common, "--out", str(tmp_path / name)) == 1
         said = capsys.readouterr()
         assert words in said.err and "Traceback" not in said.err and said.out == ""
     assert (tmp_path / "folder" / "thesis.txt").read_text() == "mine" and not (tmp_path / "w").exists()
 
 
+@pytest.mark.usefixtures("short")
 def test_a_target_of_two_blocks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = save_tiny(tmp_path / "small", tiny_model("llama"))
-    assert distil("--target", str(small), "--out", str(tmp_path / "d"), "--work", str(tmp_path / "w")) == 1
+    small = str(save_tiny(tmp_path / "small", tiny_model("llama")))
+    work = ["--work", str(tmp_path / "w"), *SIZES]
+    assert distil("--target", small, "--out", str(tmp_path / "d"), *work) == 1
     assert "would be no faster" in capsys.readouterr().err
+    assert not (tmp_path / "w" / "texts").exists(), "before any work"

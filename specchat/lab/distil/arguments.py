@@ -39,5 +39,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slots", type=int, default=64, help="conversations written at once, as far as memory allows (default 64)"
     )  # fmt: skip
     parser.add_argument(
-        "--vocabulary", type=int, default=8192, help="token ids the draft may propose (default 8192)"
+        "--vocabulary", type=int, default=8192, help="token ids the draft learns to propose (default 8192)"
     )

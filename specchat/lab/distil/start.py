@@ -1,4 +1,4 @@
-"""Where training begins: the sizes of the head, its vocabulary, and a first guess in closed form.
+"""Where training begins: the sizes of the draft, its vocabulary, and a first guess in closed form.
 
 The linear map that best gives the target's next state from its last one and the next embedding is found by least
 squares in seconds; it alone is accepted about every third time, where training from noise needs several passes.

@@ -1,4 +1,4 @@
-"""Trains a head on what the target wrote, for a given time, with checkpoints to go on from.
+"""Trains a draft on what the target wrote, for a given time, with checkpoints to go on from.
 
 The rates follow elapsed time, not steps: the run ends when it was told to, however busy the machine, and shards
 that a generator finishes meanwhile are taken in. So two runs of one recipe differ as their clocks do; a resumed run
