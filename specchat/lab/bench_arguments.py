@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="transformers' plain and assisted generation, llama.cpp; may be given twice",
     )  # fmt: skip
     parser.add_argument(
-        "--hf-draft",
-        default=None,
-        help="draft for assisted generation (default: the target's first two layers)",
-    )
+        "--assistant", type=Path, default=None, metavar="FOLDER",
+        help="checkpoint that assists transformers' generate, as distil --kind layers makes one "
+        "(default: the target's first two layers, untrained)",
+    )  # fmt: skip
     parser.add_argument("--gguf", default=None, help="the GGUF file that llama.cpp runs")
     parser.add_argument(
         "--out", type=Path, default=None, help="record (JSON lines); an unfinished one is continued"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from transformers import PreTrainedModel
 
 from specchat.chat.conversation import Message
 from specchat.decode.settings import MAX_GAMMA, Settings
 from specchat.lab import bench, report, suite
 from specchat.lab.bench_arguments import FULL, QUICK
+from specchat.lab.bench_assistant import first_layers, from_folder
 from specchat.lab.contestants import Contestant, HuggingFace, LlamaCpp, Ours
 from specchat.model.catalog import PairOptions
 from specchat.model.compact import CompactDecoder
@@ -29,6 +28,8 @@ Say = Callable[[str], None]
 
 def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say: Say) -> None:
     """The whole benchmark; says the table. Raises ValueError with a sentence for arguments that do not go together."""
+    if args.assistant and "hf" not in args.against:
+        raise ValueError("--assistant is the draft of transformers' row; add --against hf.")
     size = {name: getattr(args, name) or (QUICK if args.quick else FULL)[name] for name in FULL}
     prompts = suite.sample(suite.load(), size["prompts"])
     protocol = bench.Protocol(tuple(prompts), size["tokens"], tuple(range(size["seeds"])))
@@ -70,33 +71,15 @@ def _contestants(
         plain = open_pair(replace(options, precision="float32", draft="none"), progress)
         found.append(Ours(plain, 0, name="plain, float32"))
     if "hf" in args.against:
-        model = load_model(
-            options.target, dtype="float32", cache_dir=options.cache_dir, progress=progress
-        ).module
-        draft = (
-            _first_layers(model)
-            if args.hf_draft is None
-            else load_model(args.hf_draft, dtype="float32").module
-        )
-        found += [HuggingFace(model), HuggingFace(model, draft)]
+        loaded = load_model(options.target, dtype="float32", cache_dir=options.cache_dir, progress=progress)
+        module = loaded.module
+        assistant = from_folder(args.assistant, loaded) if args.assistant else first_layers(module)
+        found += [HuggingFace(module), HuggingFace(module, assistant)]
     if "llama.cpp" in args.against:
         if not args.gguf:
             raise ValueError("--against llama.cpp needs --gguf FILE: the file that it runs.")
         found.append(LlamaCpp(args.gguf, 4096, os.cpu_count() or 1))
     return found
-
-
-def _first_layers(model: PreTrainedModel, count: int = 2) -> PreTrainedModel:
-    """A shallow copy for assisted generation: shared weights, the first layers only."""
-    shallow = copy.copy(model)
-    shallow._modules = dict(model._modules)
-    shallow.config = copy.deepcopy(model.config)
-    shallow.config.num_hidden_layers = count
-    shallow.model = copy.copy(model.model)
-    shallow.model._modules = dict(model.model._modules)
-    shallow.model.config = shallow.config
-    shallow.model.layers = model.model.layers[:count]
-    return shallow
 
 
 def _numbers(text: str) -> list[int]:

@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.sampling import Sampling
+from specchat.lab.bench_assistant import Assistant
 from specchat.lab.measure import measure
 from specchat.pair import Pair
 
@@ -103,13 +104,13 @@ class HuggingFace:
     """transformers' own generate on the same weights; with a draft, its assisted generation."""
 
     def __init__(
-        self, model: PreTrainedModel, draft: PreTrainedModel | None = None, sampling: Sampling | None = None
+        self, model: PreTrainedModel, draft: Assistant | None = None, sampling: Sampling | None = None
     ) -> None:
         self.model = model
-        self.draft = draft
+        self.draft = None if draft is None else draft.module
         self.sampling = sampling or Sampling()
         transformers_logging.set_verbosity_error()
-        self.name = "transformers, assisted" if draft is not None else "transformers"
+        self.name = "transformers" if draft is None else f"transformers, assisted by {draft.name}"
 
     @torch.inference_mode()
     def run(self, ids: Sequence[int], tokens: int, seed: int) -> Run:

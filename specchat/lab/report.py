@@ -103,7 +103,7 @@ def plot(results: Sequence[Result], baseline: str, path: Path) -> None:
     """Bars of tok/s by contestant, medians with quartiles as lines, as an SVG file."""
     names = list(dict.fromkeys(r.contestant for r in results))
     quartiles = {name: _quartiles(speeds(results, name)) for name in names}
-    left, wide, row = 190, 420, 34
+    left, wide, row = max(190, 16 + 7 * max(map(len, names))), 420, 34
     scale = wide / max(1e-9, *(high for _, _, high in quartiles.values()))
     rows = []
     for place, (name, (low, middle, high)) in enumerate(quartiles.items()):

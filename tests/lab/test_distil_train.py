@@ -91,11 +91,12 @@ def test_overlap_is_one_for_the_law_itself_and_zero_for_another() -> None:
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
     best = logits.topk(20)
 
-    class Judged:
-        places, p = best.indices, best.values.softmax(-1)
-
-    assert overlap(logits, Judged, 20) == pytest.approx(3.0, abs=1e-5)  # type: ignore[arg-type]
-    assert overlap(-logits, Judged, 5) == pytest.approx(0.0, abs=1e-5)  # type: ignore[arg-type]
+    p = best.values.softmax(-1)
+    assert overlap(logits, best.indices, p, 20) == pytest.approx(3.0, abs=1e-5)
+    assert overlap(-logits, best.indices, p, 5) == pytest.approx(0.0, abs=1e-5)
+    assert (
+        overlap(logits, best.indices.masked_fill(p < p.amax(), -1), p.masked_fill(p < p.amax(), 0.0), 20) < 1
+    )
 
 
 def test_the_batch_holds_the_targets_law_for_the_id_after_each_pair(

@@ -97,7 +97,7 @@ def test_training_unrolls_exactly_what_drafting_does(base: int) -> None:
     target = decoder()
     net, states = net_for(target), some_states(target, len(IDS))
     table = target.weights.table.float()
-    pairs = Packed(states, table[torch.tensor(IDS)], (len(IDS),))
+    pairs = Packed(states, table[torch.tensor(IDS)], table[:1], (len(IDS),))
     with torch.no_grad():
         unrolled = net.unroll(pairs, 4)
     head = StateHead(net.shape, dict(net.named_parameters()), SUBSET, target)
@@ -115,10 +115,10 @@ def test_conversations_packed_together_do_not_see_each_other() -> None:
     net, states = net_for(target), some_states(target, len(IDS))
     embedded = target.weights.table.float()[torch.tensor(IDS)]
     with torch.no_grad():
-        together = net.unroll(Packed(states, embedded, (10, 14)), 3)
-        first = net.unroll(Packed(states[:10], embedded[:10], (10,)), 3)
-        second = net.unroll(Packed(states[10:], embedded[10:], (14,)), 3)
-        deep = net.unroll(Packed(states, embedded, (10, 14)), 3, deep=1)
+        together = net.unroll(Packed(states, embedded, embedded[:2], (10, 14)), 3)
+        first = net.unroll(Packed(states[:10], embedded[:10], embedded[:1], (10,)), 3)
+        second = net.unroll(Packed(states[10:], embedded[10:], embedded[:1], (14,)), 3)
+        deep = net.unroll(Packed(states, embedded, embedded[:2], (10, 14)), 3, deep=1)
     for step in range(3):
         torch.testing.assert_close(
             together[step], torch.cat([first[step], second[step]]), atol=1e-5, rtol=1e-5

@@ -18,7 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes", type=float, default=60.0, help="time to train, after writing (default 60)"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("draft.safetensors"), help="the finished draft (default draft.safetensors)"
+        "--kind", choices=["head", "layers"], default="head",
+        help="head: one block over the target's hidden state; layers: the target's first two blocks as a standard "
+        "checkpoint, which transformers loads as well (default head)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, default=None,
+        help="the finished draft: a file, or a folder with --kind layers (default draft.safetensors, draft-layers)",
     )  # fmt: skip
     parser.add_argument(
         "--work", type=Path, default=None,
@@ -33,5 +39,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slots", type=int, default=64, help="conversations written at once, as far as memory allows (default 64)"
     )  # fmt: skip
     parser.add_argument(
-        "--vocabulary", type=int, default=8192, help="token ids the draft may propose (default 8192)"
+        "--vocabulary", type=int, default=8192, help="token ids the draft learns to propose (default 8192)"
     )

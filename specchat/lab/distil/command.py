@@ -22,18 +22,16 @@ from types import FrameType
 import torch
 
 from specchat.chat.controls import control_tokens
-from specchat.lab.distil.data import Corpus
-from specchat.lab.distil.export import export
+from specchat.lab.distil.export import about_file
 from specchat.lab.distil.generate import Author, Style, write
+from specchat.lab.distil.kinds import Kind, kind_of
 from specchat.lab.distil.openings import OPENINGS
 from specchat.lab.distil.shards import Shards
-from specchat.lab.distil.start import trainer_at
 from specchat.lab.distil.train import Recipe, Trainer
 from specchat.lab.distil.turns import turns_of
 from specchat.model.catalog import PairOptions
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
-from specchat.model.head_file import load_head, read_head
 from specchat.model.memory import free_memory
 from specchat.model.store import cache_root
 from specchat.pair import Pair, Progress, open_pair
@@ -50,7 +48,9 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     Raises ValueError with a sentence for arguments that do not go together, KeyboardInterrupt when stopped (what
     was done is kept).
     """
-    check(args, options)
+    kind = kind_of(args.kind, options)
+    out = args.out or Path("draft-layers" if args.kind == "layers" else "draft.safetensors")
+    check(args, options, kind, out)
     pair = open_pair(replace(options, draft="none", context=options.context or LONGEST), progress)
     if not isinstance(pair.target, CompactDecoder):
         raise UnsupportedModel(
@@ -61,33 +61,31 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     folder = args.work or cache_root(options.cache_dir) / "distil" / name
     folder.mkdir(parents=True, exist_ok=True)
     _demand_same_target(folder, pair.target, pair.target_name)
+    kind.check_target(pair.target, args.start)  # what does not fit is refused now, not after hours
     commands = _remember(folder, args.argv)
-    if args.start is not None:
-        read_head(args.start, pair.target)  # a draft of another target is refused now, not after hours
     with stop_when_interrupted() as go_on:
         generate(args, pair, pair.target, folder, go_on, progress)
         _demand_going(go_on, folder, progress)
         recipe = Recipe(minutes=args.minutes, seed=args.seed, vocab=args.vocabulary)
-        trainer = train(pair.target, recipe, folder, go_on, progress, args.start)
+        trainer = kind.trainer(pair.target, recipe, folder, progress, args.start)
+        train(trainer, go_on, progress)
         _demand_going(go_on, folder, progress)
-    about = provenance(trainer, commands, args.slots)
-    export(args.out, trainer.net, trainer.maker.subset, pair.target, pair.target_name, about)
-    load_head(args.out, pair.target)
+    about = provenance(trainer, commands, args.slots, kind.places)
+    kind.export(out, trainer, pair.target, pair.target_name, about)
     places = ", ".join(f"{kept:.2f}" for kept in _last(trainer))
-    say(f"{args.out} and {args.out.with_suffix('.json').name}: held-out acceptance by position {places}")
-    say(f"Use it: --target {shlex.quote(options.target)} --draft {shlex.quote(str(args.out))}")
+    say(f"{out} and {about_file(out).name}: held-out acceptance by position {places}")
+    say(f"Use it: --target {shlex.quote(options.target)} --draft {shlex.quote(str(out))}")
 
 
-def check(args: argparse.Namespace, options: PairOptions) -> None:
+def check(args: argparse.Namespace, options: PairOptions, kind: Kind, out: Path) -> None:
     """ValueError for what could only fail after hours."""
     if options.draft:
         raise ValueError("--draft has no meaning here: the draft is what will be made. Leave it out.")
-    if args.out.suffix != ".safetensors":
-        raise ValueError(f"--out is {args.out}; its name must end in .safetensors.")
+    kind.check(out)
     for name in ("tokens", "minutes", "slots", "vocabulary"):
         if not getattr(args, name) > 0:
             raise ValueError(f"--{name} is {getattr(args, name)}; it must be more than 0.")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
 
 
 def generate(
@@ -112,17 +110,9 @@ def generate(
     write(author, shards, args.tokens, go_on, progress)
 
 
-def train(
-    target: CompactDecoder,
-    recipe: Recipe,
-    folder: Path,
-    go_on: Callable[[], bool],
-    progress: Progress,
-    start: Path | None = None,
-) -> Trainer:
+def train(trainer: Trainer, go_on: Callable[[], bool], progress: Progress) -> None:
     """Until the time is used up."""
-    corpus = Corpus(folder / "texts")
-    trainer = trainer_at(target, corpus, recipe, folder, progress, start)
+    corpus = trainer.corpus
     progress(
         f"Training on {len(corpus.train):,} conversations, {corpus.tokens:,} tokens; "
         f"{len(corpus.held_out):,} are held out."
@@ -130,11 +120,10 @@ def train(
     if not trainer.step:
         trainer.evaluate()
     trainer.run(go_on)
-    return trainer
 
 
-def provenance(trainer: Trainer, commands: list[str], slots: int) -> dict[str, object]:
-    """What the run knows of itself."""
+def provenance(trainer: Trainer, commands: list[str], slots: int, places: str) -> dict[str, object]:
+    """What the run knows of itself. places: what the acceptance by position means."""
     recipe = trainer.recipe
     return {
         "command": commands[-1],
@@ -157,8 +146,7 @@ def provenance(trainer: Trainer, commands: list[str], slots: int) -> dict[str, o
             "conversations": min(recipe.held_out, len(trainer.corpus.held_out)),
             "settings": f"temperature {recipe.temperature}, top-k {recipe.top_k}",
             "acceptance_by_position": _last(trainer),
-            "meaning": "mean of sum(min(p, q)) over the replies' tokens; position k is judged k-1 tokens "
-            "behind the newest state that the target gave the draft",
+            "meaning": places,
         },
     }
 

@@ -117,14 +117,16 @@ class Maker:
 
     def batch(self, chats: list[Conversation], user_share: float, rng: random.Random) -> Batch:
         """user_share: share of the places in users' turns that are judged as well."""
-        states, goals, embeddings, rows, ids, logits = [], [], [], [], [], []
+        states, goals, embeddings, opening, rows, ids, logits = [], [], [], [], [], [], []
         base = 0
         for chat in chats:
             n = len(chat.ids) - 1
             own = torch.from_numpy(chat.states.astype(np.float32))
             states.append(own[:-1])
             goals.append(own[1:])
-            embeddings.append(self.table[torch.from_numpy(chat.ids[1:].astype(np.int64))].float())
+            embedded = self.table[torch.from_numpy(chat.ids.astype(np.int64))].float()
+            embeddings.append(embedded[1:])
+            opening.append(embedded[:1])
             follows = chat.roles[2:]
             judged = follows == ASSISTANT
             if user_share:
@@ -137,5 +139,6 @@ class Maker:
             base += n
         p = (torch.cat(logits) / self.temperature).softmax(-1)
         place = self.place[torch.cat(ids)]
-        pairs = Packed(torch.cat(states), torch.cat(embeddings), tuple(len(c.ids) - 1 for c in chats))
+        lengths = tuple(len(chat.ids) - 1 for chat in chats)
+        pairs = Packed(torch.cat(states), torch.cat(embeddings), torch.cat(opening), lengths)
         return Batch(pairs, torch.cat(rows), place, p.masked_fill(place < 0, 0.0), torch.cat(goals))

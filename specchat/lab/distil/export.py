@@ -1,20 +1,28 @@
-"""The finished head as two files: weights in half precision, and where they come from."""
+"""The finished draft: weights in half precision, and beside them where they come from."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 
 import torch
 import transformers
 from torch import Tensor
 
-from specchat.lab.distil.network import HeadNet
+from specchat.lab.distil.layers import LayersNet
+from specchat.lab.distil.network import HeadNet, Net
+from specchat.lab.distil.short import shorten
 from specchat.model.compact import CompactDecoder
 from specchat.model.head_file import save_head
 from specchat.model.store import sha256_of
+
+HEAD = "head over the target's last hidden state, one decoder layer"
+LAYERS = "the target's first two decoder layers and its final norm, trained; embedding and output head are the target's"
 
 
 def export(
@@ -32,21 +40,52 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = {name: weight.detach() for name, weight in net.named_parameters()}
     save_head(path, net.shape, weights, subset, target.weights.table.cpu(), target_name)
+    own = {"vocabulary": len(subset), **provenance}
+    _write_about(about_file(path), path, path.name, HEAD, target_name, net, own)
+    return path
+
+
+def export_layers(
+    out: Path, net: LayersNet, source: Path, target_name: str, provenance: Mapping[str, object]
+) -> Path:
+    """Writes the folder `out`, a checkpoint like `source`, and beside it `.json` as for a head.
+
+    Whatever was at `out` is replaced at once, when the new folder is whole.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    try:
+        work.chmod(0o755)
+        shorten(source, work, dict(net.named_parameters()))
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(work, out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    file = out / "model.safetensors"
+    _write_about(about_file(out), file, f"{out.name}/{file.name}", LAYERS, target_name, net, provenance)
+    return out
+
+
+def about_file(out: Path) -> Path:
+    """Where a draft's provenance lies: draft.json beside draft.safetensors, draft.json beside the folder draft."""
+    return out.with_suffix(".json") if out.suffix == ".safetensors" else out.with_name(f"{out.name}.json")
+
+
+def _write_about(
+    path: Path, file: Path, name: str, kind: str, target: str, net: Net, provenance: Mapping[str, object]
+) -> None:
     about = {
-        "file": path.name,
-        "sha256": sha256_of(path),
-        "bytes": path.stat().st_size,
-        "kind": "head over the target's last hidden state, one decoder layer",
-        "target": target_name,
-        "weights": sum(weight.numel() for weight in weights.values()),
-        "vocabulary": len(subset),
+        "file": name,
+        "sha256": sha256_of(file),
+        "bytes": file.stat().st_size,
+        "kind": kind,
+        "target": target,
+        "weights": sum(weight.numel() for _, weight in net.named_parameters()),
         "versions": versions(),
         **provenance,
     }
-    path.with_suffix(".json").write_text(
-        json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    return path
+    path.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def versions() -> dict[str, str]:

@@ -7,8 +7,9 @@ the target's state of id j+1, so the target's own head reads from it the law of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +20,44 @@ from specchat.model.head import HeadShape
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Several conversations, one after the other: states [n, d] of ids j, embeddings [n, d] of ids j+1, lengths."""
+    """Several conversations, one after the other: states [n, d] of ids j, embeddings [n, d] of ids j+1, lengths.
+
+    opening [conversations, d]: embeddings of their first ids.
+    """
 
     states: Tensor
     embeddings: Tensor
+    opening: Tensor
     lengths: tuple[int, ...]
 
     def first(self, conversations: int) -> Packed:
         """Only so many of them."""
         lengths = self.lengths[:conversations]
         n = sum(lengths)
-        return Packed(self.states[:n], self.embeddings[:n], lengths)
+        return Packed(self.states[:n], self.embeddings[:n], self.opening[:conversations], lengths)
+
+
+class Net(Protocol):
+    """What `train.Trainer` and `optimiser.Optimiser` know of a draft under training."""
+
+    def unroll(self, batch: Packed, steps: int, deep: int | None = None) -> list[Tensor]:
+        """Outputs [n, d] for the output head, row j for the law of id j+2, of as many steps as differ (at most `steps`).
+
+        deep: only that many conversations need go on after step 1.
+        """
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """What is trained, each by its name in a checkpoint."""
+        ...
+
+    def parts(self, name: str, matrix: Tensor) -> Sequence[Tensor]:
+        """Views of the matrices that were stacked into this one, each with directions of its own."""
+        ...
+
+    def pace(self, name: str) -> float:
+        """Share of the rate at which this weight learns."""
+        ...
 
 
 class HeadNet(nn.Module):
@@ -83,6 +111,23 @@ class HeadNet(nn.Module):
             outputs.append(self._rms(x, self.norm))
             states = _shifted(outputs[-1], batch)
         return outputs
+
+    def parts(self, name: str, matrix: Tensor) -> Sequence[Tensor]:
+        """See Net."""
+        shape = self.shape
+        wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        found: Sequence[Tensor] = (matrix,)
+        if name == "join":
+            found = matrix.split(shape.hidden, dim=1)
+        elif name == "qkv":
+            found = matrix.split([wide, narrow, narrow])
+        elif name == "gate_up":
+            found = matrix.split(shape.inner)
+        return found
+
+    def pace(self, name: str) -> float:
+        """See Net. `join` begins at the least-squares solution, the others at nothing."""
+        return 0.5 if name == "join" else 1.0
 
     def joined(self, states: Tensor, embeddings: Tensor) -> Tensor:
         """[n, 2d]: both inputs of the pairs, each normalised."""

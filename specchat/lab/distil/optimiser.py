@@ -6,12 +6,10 @@ iterations, so that all directions of a matrix learn at one rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from specchat.lab.distil.network import HeadNet
+from specchat.lab.distil.network import Net
 from specchat.model.linear import has_bfloat16
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -23,7 +21,7 @@ _DECAY = 0.01
 class Optimiser:
     """One step a batch; its whole state is a dictionary of tensors."""
 
-    def __init__(self, net: HeadNet, matrix_rate: float, norm_rate: float) -> None:
+    def __init__(self, net: Net, matrix_rate: float, norm_rate: float) -> None:
         self.net = net
         self.rates = matrix_rate, norm_rate
         self.state: dict[str, Tensor] = {"steps": torch.zeros(())}
@@ -47,12 +45,11 @@ class Optimiser:
     def _muon(self, name: str, weight: Tensor, rate: float) -> None:
         gradient, momentum = weight.grad, self.state[f"first.{name}"]
         assert gradient is not None
-        if name == "join":
-            rate *= 0.5  # it begins at the least-squares solution, the others at nothing
         momentum.mul_(_MOMENTUM).add_(gradient)
         wanted = gradient.add(momentum, alpha=_MOMENTUM)
-        for part, direction in zip(self._parts(name, weight), self._parts(name, wanted), strict=True):
+        for part, direction in zip(self.net.parts(name, weight), self.net.parts(name, wanted), strict=True):
             scale = max(1.0, part.shape[0] / part.shape[1]) ** 0.5
+            scale *= self.net.pace(name)
             part.mul_(1 - rate * _DECAY).add_(_orthogonal(direction), alpha=-rate * scale)
 
     def _adam(self, name: str, weight: Tensor, rate: float) -> None:
@@ -62,20 +59,7 @@ class Optimiser:
         first.lerp_(gradient, 1 - _BETAS[0])
         second.lerp_(gradient.square(), 1 - _BETAS[1])
         spread = (second / (1 - _BETAS[1] ** steps)).sqrt_().add_(1e-8)
-        weight.addcdiv_(first / (1 - _BETAS[0] ** steps), spread, value=-rate)
-
-    def _parts(self, name: str, matrix: Tensor) -> Iterator[Tensor]:
-        """The matrices that were stacked into one, each with directions of its own."""
-        shape = self.net.shape
-        wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        if name == "join":
-            yield from matrix.split(shape.hidden, dim=1)
-        elif name == "qkv":
-            yield from matrix.split([wide, narrow, narrow])
-        elif name == "gate_up":
-            yield from matrix.split(shape.inner)
-        else:
-            yield matrix
+        weight.addcdiv_(first / (1 - _BETAS[0] ** steps), spread, value=-rate * self.net.pace(name))
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:

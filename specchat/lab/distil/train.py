@@ -1,4 +1,4 @@
-"""Trains a head on what the target wrote, for a given time, with checkpoints to go on from.
+"""Trains a draft on what the target wrote, for a given time, with checkpoints to go on from.
 
 The rates follow elapsed time, not steps: the run ends when it was told to, however busy the machine, and shards
 that a generator finishes meanwhile are taken in. So two runs of one recipe differ as their clocks do; a resumed run
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from specchat.lab.distil.data import Batch, Corpus, Maker
 from specchat.lab.distil.loss import Divergence, LossWeights
-from specchat.lab.distil.network import HeadNet
+from specchat.lab.distil.network import Net
 from specchat.lab.distil.optimiser import Optimiser
 from specchat.model.linear import has_bfloat16
 
@@ -75,14 +75,24 @@ class Recipe:
         return self.unroll if done > self.deepen else min(2, self.unroll)
 
 
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The draft's law as drafting has it. maker: makes batches over all ids it may propose; logits: [n, d] of outputs
+    to [n, those ids], divided by the temperature."""
+
+    maker: Maker
+    logits: Callable[[Tensor], Tensor]
+
+
 @dataclass(slots=True)
 class Trainer:
     """One run: the net, its optimiser, the corpus and the clock. head [V, d]: the target's rows of the subset."""
 
-    net: HeadNet
+    net: Net
     corpus: Corpus
     maker: Maker
     head: Tensor
+    judge: Judge
     recipe: Recipe
     folder: Path
     say: Say
@@ -148,7 +158,7 @@ class Trainer:
             total = total + recipe.step_weight**k * loss
             kept.append(float(accepted.detach()))
         total.backward()
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_([weight for _, weight in self.net.named_parameters()], 1.0)
         self.optimiser.step(recipe.rate(done))
         value = float(total.detach())
         self.loss += (value - self.loss) * (0.1 if self.step else 1.0)
@@ -169,10 +179,12 @@ class Trainer:
         kept, judged = torch.zeros(steps), 0
         chats = self.corpus.held_out[: self.recipe.held_out]
         for at in range(0, len(chats), 8):
-            batch = self.maker.batch(chats[at : at + 8], 0.0, random.Random(0))
+            batch = self.judge.maker.batch(chats[at : at + 8], 0.0, random.Random(0))
             judged += len(batch.rows)
-            for k, out in enumerate(self.net.unroll(batch.pairs, steps)):
-                kept[k] += overlap(out[batch.rows] @ self.head.T, batch, self.recipe.top_k)
+            outputs = self.net.unroll(batch.pairs, steps)
+            for k, out in enumerate(outputs):
+                kept[k] += self._kept(out, batch)
+            kept = kept[: len(outputs)]
         means = [round(x, 4) for x in (kept / judged).tolist()]
         self.history.append(
             {"step": self.step, "tokens": self.tokens, "seconds": round(self.elapsed), "kept": means}
@@ -181,6 +193,15 @@ class Trainer:
             f"held-out acceptance by position: {', '.join(f'{x:.3f}' for x in means)} ({len(chats)} conversations)"
         )
         return means
+
+    def _kept(self, outputs: Tensor, batch: Batch, block: int = 512) -> float:
+        """Sum of the chances of acceptance over the batch's rows; so many rows' logits are held at once."""
+        total = 0.0
+        for at in range(0, len(batch.rows), block):
+            rows = slice(at, at + block)
+            law = self.judge.logits(outputs[batch.rows[rows]])
+            total += overlap(law, batch.places[rows], batch.p[rows], self.recipe.top_k)
+        return total
 
     def report(self, losses: list[tuple[float, float]], limit: float) -> None:
         """One line: a bar, the time left, the last losses."""
@@ -241,9 +262,12 @@ def begun(folder: Path) -> tuple[Tensor, list[str]] | None:
         return file.get_tensor("subset"), json.loads(file.metadata()["about"])["shards"]
 
 
-def overlap(logits: Tensor, batch: Batch, top_k: int) -> float:
-    """Σ over rows of Σ min(p, q), both filtered as in drafting; logits are divided by the temperature already."""
-    values, places = logits.topk(min(top_k, logits.shape[-1]), -1)
-    q = torch.zeros_like(logits).scatter_(-1, places, values.softmax(-1))
-    here = q.gather(-1, batch.places.clamp(min=0)).masked_fill(batch.places < 0, 0.0)
-    return float(torch.minimum(here, batch.p).sum())
+def overlap(logits: Tensor, places: Tensor, p: Tensor, top_k: int) -> float:
+    """Σ over rows of Σ min(p, q), both filtered as in drafting; logits are divided by the temperature already.
+
+    places, p [m, k]: as in `Batch`.
+    """
+    values, best = logits.topk(min(top_k, logits.shape[-1]), -1)
+    same = places[:, :, None] == best[:, None, :]
+    here = (same * values.softmax(-1)[:, None, :]).sum(-1)
+    return float(torch.minimum(here, p).sum())
