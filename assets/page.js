@@ -6,9 +6,14 @@
   function followReply() {
     const log = document.getElementById("sc-log");
     if (!log) return void setTimeout(followReply, 50);
-    let stick = true;
+    let stick = true, top = 0, height = 0;
     log.addEventListener("scroll", () => {
-      stick = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+      // Only a reader moves up in a text that has not become shorter.
+      const up = log.scrollTop < top && log.scrollHeight >= height;
+      if (log.scrollHeight - log.scrollTop - log.clientHeight < 48) stick = true;
+      else if (up) stick = false;
+      top = log.scrollTop;
+      height = log.scrollHeight;
     }, { passive: true });
     const follow = () => { if (stick) log.scrollTop = log.scrollHeight; };
     new MutationObserver(follow).observe(log, { childList: true, subtree: true, characterData: true });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import gradio as gr
@@ -64,7 +65,7 @@ class ChatTab(ChatParts):
         return self._begin(session, text, clear)
 
     def _hint(self, session: Session, sentence: str) -> Updates:
-        session.shown = ("", "")
+        session.shown, session.hinted = ("", ""), time.monotonic()
         return {self.status: status_line("hint", sentence)}
 
     def again(self, request: gr.Request) -> Updates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Literal
 
@@ -16,6 +17,9 @@ TEMPLATE = "${value.before}${value.settled}${value.tail}${value.after}"
 """Gradio puts values into this as they are and evaluates nothing in them; all four are escaped HTML."""
 
 NOTHING = {"before": "", "settled": "", "tail": "", "after": ""}
+
+HINT_S = 3.0
+"""A hint stands so long before the status line tells of the reply again."""
 
 PANEL_EVERY = 3
 """The panel changes with every third update: faster could not be read."""
@@ -36,7 +40,8 @@ class LiveView:
         """The parts that are not as they were at the last call. news: events have arrived since."""
         found: dict[Part, object] = {}
         status = self._desk.status(self._session)
-        if status != self._session.shown[0]:
+        hinted = time.monotonic() < self._session.hinted + HINT_S
+        if status != self._session.shown[0] and not hinted:
             self._session.shown = (status, "")
             found["status"] = status
         kind = (self._session.lens, self._session.rejected)

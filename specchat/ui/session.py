@@ -115,6 +115,8 @@ class Session:
     rejected: bool = False
     shown: tuple[str, str] = ("", "")
     """Status line and panel as last sent while idle: they are only sent again when they changed."""
+    hinted: float = 0.0
+    """When a hint was last put into the status line, by the monotonic clock."""
     knows_pair: int = 0
     muted: int = 0
     """The γ that a pair without drafters put out of force."""
