@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.decode.sampling import BLOCK, BadLogits, Sampling, _largest, probs, sample
+from specchat.decode.sampling import BLOCK, BadLogits, Sampling, _largest, checked, probs, sample
 
 WIDE = BLOCK * 96
 
@@ -32,7 +32,7 @@ def test_what_is_no_number_is_found_wherever_it_lies(bad: float) -> None:
         logits = torch.zeros(1, WIDE)
         logits[0, place] = bad
         with pytest.raises(BadLogits):
-            probs(logits, [], Sampling(top_k=20))
+            checked(probs(logits, [], Sampling(top_k=20)))
 
 
 def test_a_draw_by_blocks_follows_the_weights() -> None:
