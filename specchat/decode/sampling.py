@@ -99,11 +99,11 @@ def probs(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: I
     width = logits.shape[-1]
     if sampling.greedy:
         none = _nothing(logits.amax(dim=-1, keepdim=True))
-        return none.repeat(1, width).scatter_(-1, logits.argmax(dim=-1, keepdim=True), none + 1)
+        return none.expand_as(logits).clone().scatter_(-1, logits.argmax(dim=-1, keepdim=True), none + 1)
     if 0 < sampling.top_k < width:
         values, ids = _largest(logits, sampling.top_k)
         kept = _filter((values / sampling.temperature).softmax(dim=-1), sampling)
-        return _nothing(values[:, :1]).repeat(1, width).scatter_(-1, ids, kept)
+        return _nothing(values[:, :1]).expand_as(logits).clone().scatter_(-1, ids, kept)
     full = (logits / sampling.temperature).softmax(dim=-1)
     if sampling.top_p >= 1 and sampling.min_p <= 0:
         return full
@@ -196,19 +196,16 @@ def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
     met = _met(running, point)
     if not blocks:
         return met
-    inside = weights.view(-1, BLOCK).index_select(0, met)[0]
-    before = F.pad(running, (1, 0)).index_select(0, met)[0]
-    return met * BLOCK + _met(inside.cumsum(dim=-1, dtype=torch.float64), point - before)
+    inside = weights.view(-1, BLOCK).index_select(0, met).view(-1).cumsum(dim=-1, dtype=torch.float64)
+    before = F.pad(running, (1, 0)).index_select(0, met).view(())
+    # The two sums of a block may differ in the last bit: then the point would lie behind all of it.
+    point = torch.minimum(point - before, inside[-1] * (1 - 2**-52))
+    return _met(inside, point).add_(met, alpha=BLOCK)
 
 
 def _met(running: Tensor, point: Tensor) -> Tensor:
-    """The first place whose running sum exceeds the point, so that a weight of 0 is never drawn.
-
-    A point behind all of them, by a last bit of rounding, counts as one just before the end.
-    """
-    end = running[-1]
-    point = torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))
-    return torch.searchsorted(running, point, right=True).clamp_(max=len(running) - 1)
+    """The first place whose running sum exceeds a point below the last of them, so that a weight of 0 is never drawn."""
+    return torch.searchsorted(running[:-1], point, right=True)
 
 
 @torch.inference_mode()
@@ -237,8 +234,10 @@ def verify(p: Tensor, q: Tensor | None, drafted: Ids, rng: torch.Generator) -> t
         wrong = ids.index_select(0, place)
         residual = law.scatter(0, wrong, law.gather(0, wrong) * ~refused)
     else:
-        residual = law.addcmul(q.index_select(0, place)[0], refused.to(law), value=-1).clamp_(min=0.0)
-    return accepted, sample(torch.where(residual.sum() > 0, residual, law), rng)
+        residual = q.index_select(0, place)[0]
+        torch.addcmul(law, residual, refused.to(law), value=-1, out=residual).clamp_(min=0.0)
+    empty = residual.sum() <= 0
+    return accepted, sample(residual.addcmul_(law, empty.to(law)), rng)
 
 
 def chances(law: Tensor, ids: Tensor) -> Tensor:

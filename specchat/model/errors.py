@@ -42,8 +42,8 @@ class NotEnoughMemory(ModelError):
 def check_ids(ids: Ids, cached: int, capacity: int, rows: int) -> Ids:
     """Before a forward: at least one id, room for them behind the cached ones, a row in the table for each.
 
-    Returns what to feed. Of ids on the device the host sees no value: there one without a row is given the last row,
-    as a drafted id that the target has no row for has no logit of its either, and is turned down.
+    Returns what to feed. Of ids on the device the host sees no value, so one without a row is given another's: it
+    was drawn from nan, or the target has no logit for it either, so what follows from it is never used.
     Raises ValueError, ContextFull or IdOutOfRange.
     """
     if not len(ids):

@@ -57,3 +57,24 @@ def test_a_weight_of_zero_is_never_drawn_however_few_there_are(seed: int, some: 
     weights = torch.zeros(WIDE)
     weights[torch.randint(WIDE, (some,), generator=rng)] = torch.rand(some, generator=rng) * 1e-6 + 1e-30
     assert float(weights[sample(weights, rng)]) > 0
+
+
+@pytest.mark.parametrize("width", [1, 5, WIDE])
+def test_a_draw_from_no_law_is_in_the_range(width: int) -> None:
+    """It is fed to a model before anyone has seen that it means nothing."""
+    rng = torch.Generator().manual_seed(0)
+    for weights in (torch.full((width,), float("nan")), torch.zeros(width)):
+        assert 0 <= int(sample(weights, rng)) < width
+
+
+@pytest.mark.parametrize("width", [40, WIDE])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(0.0), Sampling(), Sampling(0.8, 0), Sampling(0.8, 0, 0.9, 0.01)]
+)
+def test_a_bad_row_is_nan_from_end_to_end_and_its_neighbours_are_laws(sampling: Sampling, width: int) -> None:
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        logits = torch.randn(3, width, generator=torch.Generator().manual_seed(1))
+        logits[1] = bad if bad < 0 else logits[1].scatter(0, torch.tensor(3), bad)
+        law = probs(logits, [], sampling)
+        assert bool(law[1].isnan().all())
+        torch.testing.assert_close(law[[0, 2]].sum(-1), torch.ones(2))
