@@ -25,7 +25,7 @@ from tests.fakes import Script, Watched, arbitrary, failing
 from tests.model.test_head import head_for
 from tests.oracle import GREEDY, reference
 from tests.reads import Reads
-from tests.rigs import collect, engine_of, noisy, tiny
+from tests.rigs import collect, engine_of, noisy, runner, tiny
 from tests.tiny import TINY_VOCAB, noisy_copy, tiny_model
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6]
@@ -241,6 +241,14 @@ def test_a_bad_row_of_the_draft_drops_it_and_the_round_goes_on_plainly(
     assert target.calls == 1 + len(reply.rounds), "the bad round asked the target twice"
     if sampling.greedy:
         assert reply.ids == reference(Script(arbitrary(1, 5), 5), [0, 1, 2], 12).ids
+
+
+def test_a_bad_drafts_proposals_leave_nothing_in_a_real_cache() -> None:
+    """Its keys and values have a length of their own."""
+    engine = engine_of(runner(tiny()), Script(lambda prefix: [math.nan] * TINY_VOCAB, TINY_VOCAB))
+    reply = collect(engine, PROMPT, Settings(4, GREEDY, "model", 12))
+    reference(tiny(), PROMPT, 12).check(reply.ids)
+    assert reply.origins == "p" * 12 and "not numbers" in reply.finished.notice
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

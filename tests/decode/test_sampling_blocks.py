@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.decode.sampling import BLOCK, BadLogits, Sampling, _largest, checked, probs, sample
+from tests.oracle import uniforms
 
 WIDE = BLOCK * 96
 
@@ -57,6 +58,15 @@ def test_a_weight_of_zero_is_never_drawn_however_few_there_are(seed: int, some: 
     weights = torch.zeros(WIDE)
     weights[torch.randint(WIDE, (some,), generator=rng)] = torch.rand(some, generator=rng) * 1e-6 + 1e-30
     assert float(weights[sample(weights, rng)]) > 0
+
+
+def test_a_draw_at_the_very_end_of_a_block_is_not_behind_it() -> None:
+    """The block's own sum and the running one may differ in the last bit; the block ends with weights of 0."""
+    for seed in range(200):
+        weights = torch.rand(WIDE, generator=torch.Generator().manual_seed(seed))
+        weights[6 * BLOCK - 5 :] = 0
+        with uniforms([], 1 - 2**-53):
+            assert float(weights[sample(weights, torch.Generator())]) > 0
 
 
 @pytest.mark.parametrize("width", [1, 5, WIDE])
