@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specchat.decode.drafters import Forward, Proposal
+from specchat.decode.ids import UNKNOWN, Ids, listed
 from specchat.decode.sampling import Sampling
 
 # Tiny models are faster on one thread, and the suite shares its machine.
@@ -25,7 +26,10 @@ Law = Callable[[tuple[int, ...]], Sequence[float]]
 
 
 class Script:
-    """A `Forward` whose logits come from `law`. Its cache is the list of ids alone."""
+    """A `Forward` whose logits come from `law`. Its cache is the list of ids alone.
+
+    As a real one it does not put the values of ids from the device into `ids`; it keeps them to itself.
+    """
 
     def __init__(self, law: Law, vocab: int, capacity: int = 512, can_rollback: bool = True) -> None:
         self.law = law
@@ -33,17 +37,25 @@ class Script:
         self.capacity = capacity
         self.can_rollback = can_rollback
         self.ids: list[int] = []
+        self._fed: list[int] = []
+        """The values of `ids`."""
         self.keep_states = False
         self.states: Tensor | None = None
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
-        assert ids, "a forward is given at least one id"
-        assert all(0 <= id < self.vocab for id in ids), f"an id outside the vocabulary was fed: {ids}"
-        assert len(self.ids) + len(ids) <= self.capacity, "more was fed than the context holds"
+    def forward(self, ids: Ids) -> Tensor:
+        values = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+        assert values, "a forward is given at least one id"
+        assert all(0 <= id < self.vocab for id in values), f"an id outside the vocabulary was fed: {values}"
+        assert len(self.ids) + len(values) <= self.capacity, "more was fed than the context holds"
+        del self._fed[len(self.ids) :]
+        assert all(id in (UNKNOWN, fed) for id, fed in zip(self.ids, self._fed, strict=True)), (
+            "the list of ids was told other values than were fed"
+        )
+        self.ids += listed(ids)
         rows = []
-        for id in ids:
-            self.ids.append(id)
-            rows.append(list(self.law(tuple(self.ids))))
+        for id in values:
+            self._fed.append(id)
+            rows.append(list(self.law(tuple(self._fed))))
         if self.keep_states:
             if self.states is None:
                 self.states = torch.full((self.capacity, 1), -1.0)
@@ -51,7 +63,7 @@ class Script:
             self.states[first : len(self.ids)] = torch.arange(first, len(self.ids)).float().unsqueeze(-1)
         return torch.tensor(rows, dtype=torch.float32)
 
-    def read(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Ids) -> None:
         self.forward(ids)
 
     def rollback(self, n: int) -> None:
@@ -110,11 +122,11 @@ class Watched:
         """Ids of each forward (reading included)."""
         self.rollbacks: list[int] = []
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
+    def forward(self, ids: Ids) -> Tensor:
         self._note(ids)
         return self.inner.forward(ids)
 
-    def read(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Ids) -> None:
         self._note(ids)
         self.inner.read(ids)
 
@@ -126,7 +138,7 @@ class Watched:
     def reset(self) -> None:
         self.inner.reset()
 
-    def _note(self, ids: Sequence[int]) -> None:
+    def _note(self, ids: Ids) -> None:
         self.calls += 1
         self.rows.append(len(ids))
         self.before(self.calls)
@@ -195,7 +207,7 @@ class Forced:
     def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
         self.committed = list(ids)
 
-    def commit(self, ids: Sequence[int]) -> None:
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         self.committed.extend(ids)
         if ids:
             self.commits.append(tuple(ids))

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.decode.clock import finish
+from specchat.decode.ids import Ids
 from specchat.decode.sampling import Sampling, probs, sample
 
 READ_CHUNK = 128
@@ -32,17 +34,21 @@ class Forward(Protocol):
     can_rollback: bool
     """False for models whose state mixes the past in (recurrent): they decode plainly."""
     ids: list[int]
-    """Exactly the ids whose state is cached: the cache and its description are one object."""
+    """Exactly the ids whose state is cached: the cache and its description are one object. For those that were fed
+    from the device, `ids.UNKNOWN` stands until whoever fed them writes the values over it."""
     keep_states: bool
     """Set by a drafter that reads the target's states, before the first forward."""
     states: Tensor | None
     """With keep_states: [capacity, d]; row i is the last hidden state of ids[i], for every cached id."""
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
-        """Appends ids to the cache; float32 logits [len(ids), vocab], one row for each of them."""
+    def forward(self, ids: Ids) -> Tensor:
+        """Appends ids to the cache; float32 logits [len(ids), vocab], one row for each of them.
+
+        On a GPU it returns when the work is queued, not when it is done.
+        """
         ...
 
-    def read(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Ids) -> None:
         """As forward, for a prompt: the logits are not wanted."""
         ...
 
@@ -73,22 +79,35 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i in range(n) if a[i] != b[i]), n)
 
 
-def read_prompt(model: Forward, ids: Sequence[int], go_on: Callable[[], bool]) -> int:
-    """Reads what of ids[:-1] is not cached yet, in chunks between which `go_on` may say no. Returns ids read."""
+def device_of(model: Forward) -> torch.device:
+    """Where a model works; the CPU if it does not say."""
+    return torch.device(getattr(model, "device", "cpu"))
+
+
+def read_prompt(model: Forward, ids: Sequence[int], go_on: Callable[[], bool] | None = None) -> int:
+    """Reads what of ids[:-1] is not cached yet, in chunks. Returns ids read.
+
+    With go_on each chunk is waited for, and before the next one `go_on` may say no.
+    """
     start = len(model.ids)
     # A recurrent state is read in one go: such models take many ids only from an empty state.
     chunk = READ_CHUNK if model.can_rollback else WARM_CHUNK if model.ids else len(ids)
-    while len(model.ids) < len(ids) - 1 and go_on():
+    while len(model.ids) < len(ids) - 1 and (go_on is None or go_on()):
         at = len(model.ids)
         model.read(ids[at : min(at + chunk, len(ids) - 1)])
+        if go_on is not None:
+            finish(device_of(model))
     return len(model.ids) - start
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """ids to judge and q [n, V], the law each was drawn from (None: certainty). forwards: draft forwards spent."""
+    """ids to judge and q [n, V], the law each was drawn from (None: certainty). forwards: draft forwards spent.
 
-    ids: tuple[int, ...] = ()
+    Ids that were drawn are a tensor, whose values nobody has waited for.
+    """
+
+    ids: Ids = ()
     q: Tensor | None = None
     forwards: int = 0
     source: str = ""
@@ -96,7 +115,10 @@ class Proposal:
 
 def certainty(row: Tensor, logits: Tensor, sampling: Sampling) -> float:
     """Probability of the likeliest next id: by the law row [1, V] that will be drawn from, and for a greedy draft,
-    whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn."""
+    whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn.
+
+    A number for the host, which decides by it: with a confidence every proposal is waited for.
+    """
     return float(logits.softmax(dim=-1).max() if sampling.greedy else row.max())
 
 
@@ -111,8 +133,8 @@ class Drafter(Protocol):
         """Makes ids the committed text, keeping what an earlier request shares with it."""
         ...
 
-    def commit(self, ids: Sequence[int]) -> None:
-        """ids were appended to the committed text; the rest of the last proposal was not."""
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
+        """ids were appended to the committed text; the rest of the last proposal, whose values are `drafted`, was not."""
         ...
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
@@ -151,37 +173,40 @@ class ModelDrafter:
         if len(ids) <= self.model.capacity:
             read_prompt(self.model, ids, go_on)
 
-    def commit(self, ids: Sequence[int]) -> None:
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
+        base = len(self.committed)
         self.committed.extend(ids)
-        base = len(self.committed) - len(ids)
-        kept = common_prefix(self.model.ids[base:], self.committed[base:-1])
-        surplus = len(self.model.ids) - base - kept
-        if surplus > 0:
-            self.model.rollback(surplus)
+        # Behind the committed text only proposals were fed, and their values are known now.
+        fed = max(0, len(self.model.ids) - base)
+        kept = common_prefix(drafted[:fed], ids[:-1])
+        if fed:
+            self.model.ids[base : base + kept] = drafted[:kept]
+            self.model.rollback(fed - kept)
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         n = min(n, self.model.capacity - len(self.committed) + 1)
-        ids: list[int] = []
+        ids = torch.empty(0, dtype=torch.long, device=rng.device)
         rows: list[Tensor] = []
-        feed: Sequence[int] = self.committed[len(self.model.ids) :]
+        feed: Ids = self.committed[len(self.model.ids) :]
         forwards = 0
         if n > 0 and len(feed) > 2:
             # Other drafters served the last rounds: what was missed needs no logits.
-            read_prompt(self.model, self.committed, lambda: True)
+            read_prompt(self.model, self.committed)
             feed, forwards = feed[-1:], 1
-        while len(ids) < n:
+        while len(rows) < n:
             # Onto the target's device, where the generator draws and the verdict falls.
             logits = self.model.forward(feed)[-1:].to(rng.device)
             forwards += 1
-            row = probs(logits, self.committed + ids, sampling)
+            row = probs(logits, self.committed, sampling, ids)
             if confidence and certainty(row, logits, sampling) < confidence:
                 break
-            ids.append(sample(row[0], rng))
+            # What was drawn is fed as it is: nobody waits for its value.
+            feed = sample(row[0], rng).view(1)
+            ids = torch.cat([ids, feed])
             rows.append(row)
-            feed = ids[-1:]
-        if not ids:
+        if not rows:
             return Proposal(forwards=forwards)
-        return Proposal(tuple(ids), torch.cat(rows), forwards, self.name)
+        return Proposal(ids, torch.cat(rows), forwards, self.name)
 
     def reset(self) -> None:
         self.committed = []
@@ -210,7 +235,7 @@ class NgramDrafter:
         self.reset()
         self.commit(ids)
 
-    def commit(self, ids: Sequence[int]) -> None:
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         for token in ids:
             # Indexed only once it has a follower, so the text's own end never matches itself.
             for n in self.sizes:
@@ -252,16 +277,16 @@ class ChainDrafter:
         for link in self.links:
             link.start(ids, go_on)
 
-    def commit(self, ids: Sequence[int]) -> None:
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         for link in self.links:
-            link.commit(ids)
+            link.commit(ids, drafted)
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         proposal = Proposal()
         for link in self.links:
             # The last one's empty hands too, for the forwards they took.
             proposal = link.propose(n, sampling, rng, confidence)
-            if proposal.ids:
+            if len(proposal.ids):
                 break
         return proposal
 

@@ -2,6 +2,9 @@
 
 Knows ids and laws only. The one invariant between rounds, for target and draft alike:
 cached = committed - pending, with pending ≥ 1 (the last id is always fed with the next round).
+
+A round makes the host wait for the device once, when it reads the verdict (unless a confidence stop must see every
+proposal). Until then it knows drafted ids by their number alone, and both caches' lists have `UNKNOWN` in their places.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor
 
-from specchat.decode.drafters import Drafter, Forward, Proposal, read_prompt, reuse
-from specchat.decode.events import Finished, Origin, Prefill, Reason, Rejected, Round, Token
+from specchat.decode.clock import clock_for
+from specchat.decode.drafters import Drafter, Forward, Proposal, device_of, read_prompt, reuse
+from specchat.decode.events import Finished, Prefill, Reason, Round
+from specchat.decode.ids import joined
 from specchat.decode.pilot import Pilot
 from specchat.decode.request import Request
-from specchat.decode.sampling import Sampling, probs, verify
+from specchat.decode.sampling import BadLogits, Sampling, probs
 from specchat.decode.settings import MAX_GAMMA as MAX_GAMMA
 from specchat.decode.settings import Settings as Settings
+from specchat.decode.verdict import judge, read
 
 log = logging.getLogger(__name__)
 
@@ -82,72 +87,62 @@ class Engine:
     @torch.inference_mode()
     def round(self, request: Request, settings: Settings) -> tuple[Round, Reason | None]:
         """One draft phase, one target forward, one verdict (Leviathan et al. 2023)."""
-        t0 = time.perf_counter()
+        began = time.perf_counter()
         changed = self._apply(request, settings)
         committed, sampling = request.committed, settings.sampling
         pilot = self._pilot(settings, request)
         wished, choice = pilot.choose(settings) if pilot else (settings.gamma, "")
         gamma = self._clip(wished, settings, request)
 
-        t1 = time.perf_counter()
+        device = request.rng.device
+        clock = clock_for(device)
+        clock.mark()
         draft = self._propose(request, gamma, wished)
-        t2 = time.perf_counter()
-        logits = self.target.forward([*committed[len(self.target.ids) :], *draft.ids])
-        t3 = time.perf_counter()
-        p = probs(logits[-len(draft.ids) - 1 :].to(request.rng.device), [*committed, *draft.ids], sampling)
-        accepted, following = verify(p, draft.q, draft.ids, request.rng)
-        block = [*draft.ids[:accepted], following]
-        p_block = (
-            p[: len(block)]
-            .gather(-1, torch.tensor(block, device=p.device).unsqueeze(-1))
-            .squeeze(-1)
-            .tolist()
-        )
-        q_block = _chances(draft.q, draft.ids)
-        t4 = time.perf_counter()
+        clock.mark()
+        cached = len(self.target.ids)
+        logits = self.target.forward(joined(committed[cached:], draft.ids))
+        clock.mark()
+        p = probs(logits[-len(draft.ids) - 1 :].to(device), committed, sampling, draft.ids)
+        packed = judge(p, draft, request.rng)
+        clock.mark()
+        verdict = read(packed)  # the round's one wait for the device
+        if not verdict.draft_sound:
+            self._drop_drafter(request, BadLogits())
+            self.target.rollback(len(draft.ids))
+            draft = Proposal()
+            verdict = read(judge(p[:1], draft, request.rng))
+        if not verdict.sound:
+            raise BadLogits
+        self.target.ids[cached:] = [*committed[cached:], *verdict.drafted]
 
-        kept, reason = self._cut(block, request, settings)
-        committed.extend(block[:kept])
+        kept, reason = self._cut(verdict.block, request, settings)
+        committed.extend(verdict.block[:kept])
         self.target.rollback(len(self.target.ids) - (len(committed) - 1))
         if request.drafter is not None:
-            self._commit(request, block[:kept])
-        ended_inside = kept <= accepted
-        turned_down = accepted < len(draft.ids) and not ended_inside
-        tokens = tuple(
-            Token(
-                block[i],
-                _origin(i, accepted, len(draft.ids)),
-                p_block[i],
-                q_block[i] if i < accepted else None,
-                i,
-            )
-            for i in range(kept)
-        )
-        rejected = None
-        if turned_down:
-            wrong = draft.ids[accepted]
-            rejected = Rejected(wrong, float(p[accepted, wrong]), q_block[accepted], accepted)
+            self._commit(request, verdict.block[:kept], verdict.drafted)
+        ended_inside = kept <= verdict.accepted
+        draft_s, verify_s, sample_s = clock.seconds()
         prefill, request.prefill = request.prefill, None
         request.rounds += 1
-        t5 = time.perf_counter()
+        now = time.perf_counter()
         event = Round(
             index=request.rounds - 1,
-            tokens=tokens,
-            rejected=rejected,
+            tokens=verdict.tokens(kept),
+            rejected=None if ended_inside else verdict.rejected(),
             gamma=gamma,
             drafted=kept if ended_inside else len(draft.ids),
-            accepted=min(accepted, kept),
+            accepted=min(verdict.accepted, kept),
             drafter=draft.source,
             target_forwards=1,
             draft_forwards=draft.forwards,
-            draft_s=t2 - t1,
-            verify_s=t3 - t2,
-            sample_s=t4 - t3,
-            host_s=(t1 - t0) + (t5 - t4),
-            at=t5 - request.began,
+            draft_s=draft_s,
+            verify_s=verify_s,
+            sample_s=sample_s,
+            host_s=max(0.0, now - began - draft_s - verify_s - sample_s),
+            at=now - request.began,
             settings_changed=changed,
             prefill=prefill,
-            discarded=tuple(draft.ids[accepted + 1 :]) if turned_down else (),
+            discarded=() if ended_inside else verdict.drafted[verdict.accepted + 1 :],
             choice=choice,
         )
         if pilot:
@@ -251,16 +246,16 @@ class Engine:
         except Exception as problem:
             self._drop_drafter(request, problem)
 
-    def _commit(self, request: Request, ids: Sequence[int]) -> None:
+    def _commit(self, request: Request, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         assert request.drafter is not None
         try:
-            request.drafter.commit(ids)
+            request.drafter.commit(ids, drafted)
         except Exception as problem:
             self._drop_drafter(request, problem)
 
     def _drop_drafter(self, request: Request, problem: Exception) -> None:
         """The reply goes on without a drafter that failed (another may be chosen); the next request tries it again."""
-        log.exception("the drafter failed")
+        log.error("the drafter failed", exc_info=problem)
         assert request.drafter is not None
         request.drafter.reset()
         request.broken.add(request.settings.drafter)
@@ -282,7 +277,7 @@ class Engine:
         return Finished(reason, request.emitted, seconds, len(self.target.ids), draft_cached, notice)
 
     def _rng(self, sampling: Sampling) -> torch.Generator:
-        device = torch.device(getattr(self.target, "device", "cpu"))
+        device = device_of(self.target)
         # Drawing sums in float64, which Apple's GPU does not have: there the verdict falls on the CPU.
         rng = torch.Generator(device="cpu" if device.type == "mps" else device)
         if sampling.seed is None:
@@ -290,19 +285,3 @@ class Engine:
         else:
             rng.manual_seed(sampling.seed)
         return rng
-
-
-def _origin(place: int, accepted: int, drafted: int) -> Origin:
-    if place < accepted:
-        return "accepted"
-    if drafted == 0:
-        return "plain"
-    return "bonus" if accepted == drafted else "recovered"
-
-
-def _chances(q: Tensor | None, ids: Sequence[int]) -> list[float]:
-    """q of each proposal; certainty is 1."""
-    if q is None:
-        return [1.0] * len(ids)
-    chances: list[float] = q.gather(-1, torch.tensor(ids, device=q.device).unsqueeze(-1)).squeeze(-1).tolist()
-    return chances

@@ -59,7 +59,8 @@ class Round:
     fell inside it; then only those up to the end. So accepted ≤ drafted ≤ gamma, and a token
     behind an end is neither emitted nor counted. tokens holds what was emitted, in order:
     len(tokens) is accepted + 1, or accepted when an accepted token ended the reply.
-    Times are wall-clock seconds; host_s is what the other three do not explain.
+    Times are wall-clock seconds; host_s is what the other three do not explain. On a CUDA device the three are
+    times of its own queue, since the host does not wait for their ends.
     """
 
     index: int

@@ -12,7 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, common_prefix
+from specchat.decode.clock import finish
+from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, common_prefix, device_of
+from specchat.decode.ids import Ids
 from specchat.decode.sampling import Sampling, probs, sample
 
 
@@ -27,7 +29,7 @@ class Head(Protocol):
     subset: Tensor
     """The id of each column of the logits; ids that are not among them are never proposed."""
 
-    def feed(self, states: Tensor, ids: Sequence[int]) -> Tensor:
+    def feed(self, states: Tensor, ids: Ids) -> Tensor:
         """Appends pairs; the states [n, d] they lead to."""
         ...
 
@@ -56,8 +58,7 @@ class HeadDrafter:
         self.head = head
         self.name = head.name
         self.committed: list[int] = []
-        self._ids: list[int] = head.subset.tolist()
-        self._places = {token: place for place, token in enumerate(self._ids)}
+        self._places = {token: place for place, token in enumerate(head.subset.tolist())}
         target.keep_states = True
 
     def start(self, ids: Sequence[int], go_on: Callable[[], bool]) -> None:
@@ -67,8 +68,9 @@ class HeadDrafter:
         if len(ids) - 1 <= self.head.capacity:
             while self._known() - self.head.length > READ_CHUNK and go_on():
                 self._feed(READ_CHUNK)
+                finish(device_of(self.target))
 
-    def commit(self, ids: Sequence[int]) -> None:
+    def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         self.committed.extend(ids)
 
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
@@ -84,26 +86,28 @@ class HeadDrafter:
             state = self._feed(READ_CHUNK)
             forwards += 1
         assert state is not None
-        ids: list[int] = []
+        history, subset = self._history(sampling), self.head.subset.to(rng.device)
+        columns = torch.empty(0, dtype=torch.long, device=rng.device)
         rows: list[Tensor] = []
         try:
             while True:
                 # Onto the target's device, where the generator draws and the verdict falls.
                 logits = self.head.logits(state).to(rng.device)
-                row = probs(logits, self._history(ids, sampling), sampling)
+                row = probs(logits, history, sampling, columns)
                 if confidence and certainty(row, logits, sampling) < confidence:
                     break
-                ids.append(self._ids[sample(row[0], rng)])
+                columns = torch.cat([columns, sample(row[0], rng).view(1)])
                 rows.append(row)
-                if len(ids) == n:
+                if len(rows) == n:
                     break
-                state = self.head.feed(state, ids[-1:])
+                # What was drawn is fed as it is: nobody waits for its value.
+                state = self.head.feed(state, subset[columns[-1:]])
                 forwards += 1
         finally:
             self._forget_behind(pairs)
-        if not ids:
+        if not rows:
             return Proposal(forwards=forwards)
-        return Proposal(tuple(ids), self._widened(torch.cat(rows)), forwards, self.name)
+        return Proposal(subset[columns], self._widened(torch.cat(rows)), forwards, self.name)
 
     def reset(self) -> None:
         self.committed = []
@@ -126,11 +130,11 @@ class HeadDrafter:
         assert self.target.states is not None
         return self.head.feed(self.target.states[at:end], self.committed[at + 1 : end + 1])[-1:]
 
-    def _history(self, drafted: Sequence[int], sampling: Sampling) -> list[int]:
-        """What penalties look at, as columns of the head's logits: filters and penalties apply among the ids it may propose."""
+    def _history(self, sampling: Sampling) -> list[int]:
+        """What of the committed text penalties look at, as columns of the head's logits: filters and penalties apply among the ids it may propose."""
         if not sampling.penalised:
             return []
-        return [self._places[id] for id in [*self.committed, *drafted] if id in self._places]
+        return [self._places[id] for id in self.committed if id in self._places]
 
     def _widened(self, rows: Tensor) -> Tensor:
         """Over the whole vocabulary [n, V]: what is not in the subset has no chance."""

@@ -2,6 +2,9 @@
 
 One `probs` serves draft and target: that is what "aligned sampling" means here, and it makes the
 acceptance rule see exactly the q that was sampled from. Everything is float32.
+
+Nothing here makes the host wait for a device: what is drawn and judged stays on it, as tensors. So bad logits cannot
+be refused on the spot. They make nan of the whole row of the law, and whoever reads from it next takes notice.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from specchat.decode.ids import Ids, on
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the division by T would only amplify rounding."""
@@ -24,6 +30,12 @@ NUCLEUS_GUESS = 512
 
 class BadLogits(ValueError):
     """A model returned NaN or infinite logits, so there is no distribution to sample from."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The model returned logits that are not numbers, so nothing can be sampled. "
+            "Its weights may be damaged, or the precision too low for it: try --precision float32."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +87,39 @@ def _require(holds: bool, name: str, value: float, allowed: str) -> None:
 
 
 @torch.inference_mode()
-def probs(logits: Tensor, history: Sequence[int], sampling: Sampling) -> Tensor:
+def probs(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: Ids = ()) -> Tensor:
     """The law of the next id for each row.
 
-    logits: [n, V] float32. history: every id before the last row's prediction; each earlier row
-    sees one id fewer. Returns [n, V] float32, rows summing to 1.
-    Raises BadLogits when a row holds NaN or +inf, or nothing but -inf.
+    logits: [n, V] float32. history, then drafted: every id before the last row's prediction; each earlier row
+    sees one id fewer. Returns [n, V] float32, rows summing to 1; a row of logits that holds NaN or +inf, or nothing
+    but -inf, becomes nan from end to end (see `checked`).
     """
     if sampling.penalised:
-        logits = _penalise(logits, history, sampling)
-    if sampling.greedy:
-        _check(logits.amax(dim=-1, keepdim=True))
-        winner = logits.argmax(dim=-1, keepdim=True)
-        return torch.zeros_like(logits).scatter_(-1, winner, 1.0)
+        logits = _penalise(logits, history, drafted, sampling)
     width = logits.shape[-1]
+    if sampling.greedy:
+        none = _nothing(logits.amax(dim=-1, keepdim=True))
+        return none.expand_as(logits).clone().scatter_(-1, logits.argmax(dim=-1, keepdim=True), none + 1)
     if 0 < sampling.top_k < width:
         values, ids = _largest(logits, sampling.top_k)
-        _check(values[:, :1])
         kept = _filter((values / sampling.temperature).softmax(dim=-1), sampling)
-        return torch.zeros_like(logits).scatter_(-1, ids, kept)
-    _check(logits.amax(dim=-1, keepdim=True))
+        return _nothing(values[:, :1]).expand_as(logits).clone().scatter_(-1, ids, kept)
     full = (logits / sampling.temperature).softmax(dim=-1)
     if sampling.top_p >= 1 and sampling.min_p <= 0:
         return full
     return _nucleus(full, sampling)
+
+
+def checked(law: Tensor) -> Tensor:
+    """The same law [n, V]; raises BadLogits if a row of it is nan. The host waits for the answer."""
+    if bool(law[:, 0].isnan().any()):
+        raise BadLogits
+    return law
+
+
+def _nothing(largest: Tensor) -> Tensor:
+    """Probability 0 [n, 1], given the largest logit of each row: nan where that is no number."""
+    return largest * 0
 
 
 def _largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -117,21 +138,18 @@ def _largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, best.gather(1, places // BLOCK) * BLOCK + places % BLOCK
 
 
-def _check(largest: Tensor) -> None:
-    if not bool(largest.isfinite().all()):
-        raise BadLogits(
-            "The model returned logits that are not numbers, so nothing can be sampled. "
-            "Its weights may be damaged, or the precision too low for it: try --precision float32."
-        )
-
-
 def _nucleus(full: Tensor, sampling: Sampling) -> Tensor:
-    """Top-p and min-p over a full distribution; sorts only the head of it when the head is enough."""
-    for size in (min(NUCLEUS_GUESS, full.shape[-1]), full.shape[-1]):
-        values, ids = full.topk(size, dim=-1)
+    """Top-p and min-p over a full distribution.
+
+    On a CPU it sorts only the head when the head is enough; elsewhere the answer to that would be waited for.
+    """
+    width = full.shape[-1]
+    if full.device.type == "cpu" and width > NUCLEUS_GUESS:
+        values, ids = full.topk(NUCLEUS_GUESS, dim=-1)
         enough = (values.sum(dim=-1) >= sampling.top_p) | (values[:, -1] < sampling.min_p * values[:, 0])
-        if size == full.shape[-1] or bool(enough.all()):
-            break
+        if bool(enough.all()):
+            return torch.zeros_like(full).scatter_(-1, ids, _filter(values, sampling))
+    values, ids = full.topk(width, dim=-1)
     return torch.zeros_like(full).scatter_(-1, ids, _filter(values, sampling))
 
 
@@ -146,14 +164,16 @@ def _filter(ordered: Tensor, sampling: Sampling) -> Tensor:
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
-def _penalise(logits: Tensor, history: Sequence[int], sampling: Sampling) -> Tensor:
+def _penalise(logits: Tensor, history: Sequence[int], drafted: Ids, sampling: Sampling) -> Tensor:
     """Repetition (Keskar et al. 2019), presence and frequency penalties; row j sees its own history."""
     rows, width = logits.shape
-    first = len(history) - (rows - 1)
-    seen = torch.tensor(history[:first], dtype=torch.long)
-    counts = torch.bincount(seen, minlength=width)[:width].to(logits).repeat(rows, 1)
-    for row, token in enumerate(history[first:], start=1):
-        counts[row:, token] += 1
+    seen = torch.cat([on(logits.device, history), on(logits.device, drafted)])
+    first = len(seen) - (rows - 1)
+    # Ids that have no column are counted as nothing, wherever.
+    once, seen = (seen < width).to(logits), seen.clamp(max=width - 1)
+    counts = logits.new_zeros(width).scatter_add_(0, seen[:first], once[:first]).repeat(rows, 1)
+    # Row j has seen the first j of the last rows - 1 ids.
+    counts.scatter_add_(1, seen[first:].repeat(rows, 1), once[first:].repeat(rows, 1).tril(-1))
     present = counts > 0
     scaled = torch.where(
         logits > 0, logits / sampling.repetition_penalty, logits * sampling.repetition_penalty
@@ -163,29 +183,34 @@ def _penalise(logits: Tensor, history: Sequence[int], sampling: Sampling) -> Ten
 
 
 @torch.inference_mode()
-def sample(weights: Tensor, rng: torch.Generator) -> int:
+def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
     """Draws one index with probability proportional to weights [V] (inverse of the running sum).
 
-    On a CPU the running sum is taken over blocks, and then inside the one that was met.
+    An int64 without dimensions, inside the range even if weights are nan. On a CPU the running sum is taken over
+    blocks, and then inside the one that was met.
     """
     blocks = weights.device.type == "cpu" and len(weights) % BLOCK == 0 and len(weights) > 4 * BLOCK
     parts = weights.view(-1, BLOCK).sum(dim=-1, dtype=torch.float64) if blocks else weights
     running = parts.cumsum(dim=-1, dtype=torch.float64)
     point = torch.rand((), generator=rng, dtype=torch.float64, device=weights.device) * running[-1]
-    # right=True: the first place whose running sum exceeds the point, so a weight of 0 is never drawn.
-    met = int(torch.searchsorted(running, point, right=True))
+    met = _met(running, point)
     if not blocks:
         return met
-    inside = weights[met * BLOCK : (met + 1) * BLOCK]
-    before = running[met - 1] if met else 0.0
-    place = int(torch.searchsorted(inside.cumsum(dim=-1, dtype=torch.float64), point - before, right=True))
-    # The two sums of a block may differ in the last bit: then the point lies behind all of it.
-    return met * BLOCK + (place if place < BLOCK else int(inside.nonzero()[-1]))
+    inside = weights.view(-1, BLOCK).index_select(0, met).view(-1).cumsum(dim=-1, dtype=torch.float64)
+    before = F.pad(running, (1, 0)).index_select(0, met).view(())
+    # The two sums of a block may differ in the last bit: then the point would lie behind all of it.
+    point = torch.minimum(point - before, inside[-1] * (1 - 2**-52))
+    return _met(inside, point).add_(met, alpha=BLOCK)
+
+
+def _met(running: Tensor, point: Tensor) -> Tensor:
+    """The first place whose running sum exceeds a point below the last of them, so that a weight of 0 is never drawn."""
+    return torch.searchsorted(running[:-1], point, right=True)
 
 
 @torch.inference_mode()
-def verify(p: Tensor, q: Tensor | None, drafted: Sequence[int], rng: torch.Generator) -> tuple[int, int]:
-    """Judges a draft: (how many proposals are kept, the id that follows them).
+def verify(p: Tensor, q: Tensor | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Judges a draft: (how many proposals are kept, the id that follows them), int64 without dimensions.
 
     p: [n+1, V], the target's law after each kept prefix. q: [n, V], the law each proposal was really
     sampled from; None means certainty (one-hot at the proposal). Leviathan et al. 2023, algorithm 1:
@@ -194,21 +219,27 @@ def verify(p: Tensor, q: Tensor | None, drafted: Sequence[int], rng: torch.Gener
     """
     n = len(drafted)
     if n == 0:
-        return 0, sample(p[0], rng)
-    ids = torch.tensor(drafted, device=p.device).unsqueeze(-1)
-    p_drafted = p[:n].gather(-1, ids).squeeze(-1)
-    q_drafted = torch.ones_like(p_drafted) if q is None else q.gather(-1, ids).squeeze(-1)
+        return torch.zeros((), dtype=torch.long, device=p.device), sample(p[0], rng)
+    ids = on(p.device, drafted)
+    p_drafted = chances(p, ids)
+    q_drafted = torch.ones_like(p_drafted) if q is None else chances(q, ids)
     u = torch.rand(n, generator=rng, device=p.device)
     # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
     kept = u * q_drafted < p_drafted
-    accepted = int(kept.long().cumprod(dim=-1).sum())
-    if accepted == n:
-        return n, sample(p[n], rng)
-    residual = p[accepted].clone()
+    accepted = kept.long().cumprod(dim=-1).sum()
+    refused, place = accepted < n, accepted.clamp(max=n - 1)
+    # One way for both ends: with all kept there is nothing to take from p.
+    law = p.index_select(0, accepted)[0]
     if q is None:
-        residual[drafted[accepted]] = 0.0
+        wrong = ids.index_select(0, place)
+        residual = law.scatter(0, wrong, law.gather(0, wrong) * ~refused)
     else:
-        residual = (residual - q[accepted]).clamp_(min=0.0)
-    if float(residual.sum()) <= 0.0:
-        residual = p[accepted]
-    return accepted, sample(residual, rng)
+        residual = q.index_select(0, place)[0]
+        torch.addcmul(law, residual, refused.to(law), value=-1, out=residual).clamp_(min=0.0)
+    empty = residual.sum() <= 0
+    return accepted, sample(residual.addcmul_(law, empty.to(law)), rng)
+
+
+def chances(law: Tensor, ids: Tensor) -> Tensor:
+    """The probability [n] of each of ids [n] in its own row of law [n or more, V]."""
+    return law[: len(ids)].gather(-1, ids.unsqueeze(-1)).squeeze(-1)

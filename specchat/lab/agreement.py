@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specchat.decode.drafters import read_prompt, reuse
-from specchat.decode.sampling import Sampling, probs
+from specchat.decode.sampling import Sampling, checked, probs
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
@@ -89,9 +89,9 @@ def margin_at(pair: Pair, prefix: Ids, sampling: Sampling | None = None) -> Marg
     def row(block: int) -> torch.Tensor:
         head = prefix[: len(prefix) - block + 1]
         reuse(target, head)
-        read_prompt(target, head, lambda: True)
+        read_prompt(target, head)
         logits = target.forward(prefix[len(target.ids) :])[-1:]
-        return probs(logits.cpu(), prefix, law)[0].double()
+        return checked(probs(logits.cpu(), prefix, law))[0].double()
 
     alone = row(1)
     noise = 0.0

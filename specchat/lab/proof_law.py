@@ -14,7 +14,7 @@ from specchat.chat.stream import text_of
 from specchat.decode.drafters import read_prompt, reuse
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
-from specchat.decode.sampling import Sampling, probs
+from specchat.decode.sampling import Sampling, checked, probs
 from specchat.decode.stats import Stats
 from specchat.lab.measure import measure
 from specchat.lab.proof_plan import ALPHA, Cell, Law, Plan, Progress, spelled
@@ -79,9 +79,9 @@ def uncertain_place(pair: Pair, ids: Sequence[int], plan: Plan, cancelled: Cance
         return whole[: len(ids)]
     with torch.inference_mode():
         reuse(pair.target, whole[: len(ids)])
-        read_prompt(pair.target, whole[: len(ids)], lambda: True)
+        read_prompt(pair.target, whole[: len(ids)])
         logits = pair.target.forward(whole[len(pair.target.ids) :])[-len(reply) - 1 :].cpu()
-        p = probs(logits, whole, plain.sampling)
+        p = checked(probs(logits, whole, plain.sampling))
         place = int(torch.special.entr(p).sum(-1).argmax())
     return whole[: len(ids) + place]
 
@@ -121,8 +121,9 @@ def exact_law(
 
     def after(ids: list[int]) -> torch.Tensor:
         reuse(pair.target, ids)
-        read_prompt(pair.target, ids, lambda: True)
-        return probs(pair.target.forward(ids[len(pair.target.ids) :])[-1:].cpu(), ids, sampling)[0].double()
+        read_prompt(pair.target, ids)
+        logits = pair.target.forward(ids[len(pair.target.ids) :])[-1:].cpu()
+        return checked(probs(logits, ids, sampling))[0].double()
 
     row = after(list(prefix))
     values, ids = row.topk(min(BRANCHES, row.shape[-1]))

@@ -75,7 +75,7 @@ def overhead(pair: Pair, say: Say, steps: int = 120) -> dict[str, float]:
             break
         engine_s.append(event.seconds)
         began = time.perf_counter()
-        last = sample(probs(bare.forward([last]), text, settings.sampling)[0], rng)
+        last = int(sample(probs(bare.forward([last]), text, settings.sampling)[0], rng))
         bare_s.append(time.perf_counter() - began)
         text.append(last)
     result = {"engine_step_s": statistics.median(engine_s), "bare_step_s": statistics.median(bare_s)}

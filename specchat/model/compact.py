@@ -7,7 +7,6 @@ merged matrices, writes keys and values into one buffer allocated up front, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from specchat.decode.ids import Ids, listed, on
 from specchat.model.compact_weights import Weights, supports, supports_module, take
 from specchat.model.errors import check_ids
 from specchat.model.graphs import Replayer, StaticForward, Tell
@@ -94,9 +94,9 @@ class CompactDecoder:
     # -- what the engine calls --------------------------------------------------------------------
 
     @torch.inference_mode()
-    def forward(self, ids: Sequence[int]) -> Tensor:
+    def forward(self, ids: Ids) -> Tensor:
         """Appends ids; float32 logits [len(ids), vocab]. Raises IdOutOfRange or ContextFull before any work."""
-        check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
+        ids = check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
         found = self._static(ids, len(self.ids)) if self._static is not None else None
         if found is None:
             states = self._normed(self._run(ids))
@@ -105,9 +105,9 @@ class CompactDecoder:
         return found[1]
 
     @torch.inference_mode()
-    def read(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Ids) -> None:
         """Appends ids in chunks, without the head."""
-        check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
+        ids = check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
         for at in range(0, len(ids), READ_CHUNK):
             chunk = ids[at : at + READ_CHUNK]
             hidden = self._run(chunk)
@@ -132,10 +132,10 @@ class CompactDecoder:
 
     # -- one pass ---------------------------------------------------------------------------------
 
-    def _run(self, ids: Sequence[int]) -> Tensor:
+    def _run(self, ids: Ids) -> Tensor:
         """Hidden states [n, d] before the final norm; writes positions len(self.ids)… of the cache."""
         w = self.weights
-        return self._stack(w.table[torch.tensor(ids, device=self.device)].to(w.dtype), len(self.ids))
+        return self._stack(w.table[on(self.device, ids)].to(w.dtype), len(self.ids))
 
     def fixed(self, ids: Tensor, places: Tensor, columns: int) -> tuple[Tensor, Tensor]:
         """A pass for recording (see `Stack.fixed`): ids [n] to places [n] -> states [n, d], logits [n, vocab]."""
@@ -158,13 +158,10 @@ class CompactDecoder:
         missing = self.vocab - self.weights.head_rows
         return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits
 
-    def _done(self, ids: Sequence[int], states: Tensor | None) -> None:
+    def _done(self, ids: Ids, states: Tensor | None) -> None:
         """The forward has succeeded: its ids count, and with keep_states its states stay at their places."""
-        if self.device.type == "cuda":
-            # So that a forward's time is its own; the sampling that follows waits for it anyway.
-            torch.cuda.current_stream(self.device).synchronize()
         if self.keep_states and states is not None:
             if self.states is None:
                 self.states = states.new_empty((self.capacity, states.shape[-1]))
             self.states[len(self.ids) : len(self.ids) + len(states)] = states
-        self.ids.extend(ids)
+        self.ids.extend(listed(ids))

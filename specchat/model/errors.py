@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from torch import Tensor
+
+from specchat.decode.ids import Ids
 
 
 class IdOutOfRange(ValueError):
@@ -37,20 +39,25 @@ class NotEnoughMemory(ModelError):
     """Weights and caches would not fit into the free memory of the device."""
 
 
-def check_ids(ids: Sequence[int], cached: int, capacity: int, rows: int) -> None:
+def check_ids(ids: Ids, cached: int, capacity: int, rows: int) -> Ids:
     """Before a forward: at least one id, room for them behind the cached ones, a row in the table for each.
 
+    Returns what to feed. Of ids on the device the host sees no value, so one without a row is given another's: it
+    was drawn from nan, or the target has no logit for it either, so what follows from it is never used.
     Raises ValueError, ContextFull or IdOutOfRange.
     """
-    if not ids:
+    if not len(ids):
         raise ValueError("A forward needs at least one id.")
     if cached + len(ids) > capacity:
         raise ContextFull(
             f"The context holds {capacity} tokens; {cached} are in use and {len(ids)} more were asked for."
         )
+    if isinstance(ids, Tensor):
+        return ids.clamp(0, rows - 1)
     for stray in (min(ids), max(ids)):
         if not 0 <= stray < rows:
             raise IdOutOfRange(f"Token id {stray} is outside the model's table of {rows}.")
+    return ids
 
 
 def sentence(problem: Exception) -> str:

@@ -9,12 +9,13 @@ of rows has been seen. What comes out is copied, and stays valid. Where recordin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.decode.ids import Ids
 from specchat.decode.settings import MAX_GAMMA
 from specchat.model.compact_weights import Weights
 from specchat.model.errors import UnsupportedModel
@@ -88,7 +89,7 @@ class Recorded:
         self._replayer = replayer
         self._tell = tell
         self._numbers = torch.zeros(1 + MAX_ROWS, dtype=torch.long, device=device)
-        """The first place, then the ids: one copy to the device a pass."""
+        """The first place, then the ids."""
         self._steps = torch.arange(MAX_ROWS, device=device)
         self._replays: dict[tuple[int, int], Callable[[], None]] = {}
 
@@ -96,13 +97,17 @@ class Recorded:
         """Whether a block of n rows is one to replay."""
         return not self.failed and 1 <= n <= MAX_ROWS
 
-    def run(self, ids: Sequence[int], start: int) -> bool:
+    def run(self, ids: Ids, start: int) -> bool:
         """Does the work for ids at places start…; False if it could not be recorded, and is to be done without.
 
         Call it for blocks that it `takes`, with room for them in the cache.
         """
-        # From ordinary memory, so it is taken over before this returns, without waiting for the device.
-        self._numbers[: 1 + len(ids)].copy_(torch.tensor([start, *ids]), non_blocking=True)
+        if isinstance(ids, Tensor):
+            self._numbers[0].fill_(start)
+            self._numbers[1 : 1 + len(ids)].copy_(ids)
+        else:
+            # From ordinary memory, so it is taken over before this returns, without waiting for the device.
+            self._numbers[: 1 + len(ids)].copy_(torch.tensor([start, *ids]), non_blocking=True)
         key = len(ids), columns_for(start + len(ids), self._capacity)
         if key not in self._replays and not self._record(*key):
             return False
@@ -149,7 +154,7 @@ class StaticForward:
         self._logits = torch.zeros((MAX_ROWS, decoder.vocab), device=device)
         self._recorded = Recorded(self._work, decoder.capacity, device, replayer, tell)
 
-    def __call__(self, ids: Sequence[int], start: int) -> tuple[Tensor, Tensor] | None:
+    def __call__(self, ids: Ids, start: int) -> tuple[Tensor, Tensor] | None:
         """ids to places start…: states [n, d] (valid until the next call) and logits float32 [n, vocab] (for good).
 
         None if this block is not one to replay.
@@ -186,7 +191,7 @@ class StaticFeed:
         self._outputs = torch.zeros(shape, dtype=weights.dtype, device=head.device)
         self._recorded = Recorded(self._work, head.capacity, head.device, replayer, tell)
 
-    def __call__(self, states: Tensor, ids: Sequence[int], start: int) -> Tensor | None:
+    def __call__(self, states: Tensor, ids: Ids, start: int) -> Tensor | None:
         """Pairs (states [n, d], ids) to places start… -> states [n, d], for good. None: not one to replay."""
         n = len(ids)
         if not self._recorded.takes(n):

@@ -9,12 +9,13 @@ head it uses the rows of the ids it would ever propose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from specchat.decode.ids import Ids, on
 from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import Layer, Weights
 from specchat.model.errors import ContextFull
@@ -97,7 +98,7 @@ class StateHead:
         self._static = StaticFeed(self, self._weights, replayer, tell)
 
     @torch.inference_mode()
-    def feed(self, states: Tensor, ids: Sequence[int]) -> Tensor:
+    def feed(self, states: Tensor, ids: Ids) -> Tensor:
         """Appends the pairs (states[i], ids[i]), [n, d] and n; returns the states they lead to [n, d]."""
         if self.length + len(ids) > self.capacity:
             raise ContextFull(
@@ -105,7 +106,7 @@ class StateHead:
             )
         outputs = self._static(states, ids, self.length) if self._static is not None else None
         if outputs is None:
-            joined = self._joined(states, torch.tensor(ids, device=self.device))
+            joined = self._joined(states, on(self.device, ids))
             outputs = self._norm(self._stack(joined, self.length))
         self.length += len(ids)
         return outputs

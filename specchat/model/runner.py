@@ -8,8 +8,6 @@ Which layers a model has is asked of the cache the library would build for it, n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
@@ -21,6 +19,7 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
 )
 
+from specchat.decode.ids import Ids, listed, on
 from specchat.model.errors import check_ids
 
 _ATTENTION = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -104,16 +103,16 @@ class Runner:
 
     # -- what the engine calls --------------------------------------------------------------------
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
+    def forward(self, ids: Ids) -> Tensor:
         """Appends ids; float32 logits [len(ids), vocab].
 
         Raises IdOutOfRange or ContextFull before anything is computed.
         """
         if self._in_one_go:
             return self._run(ids, len(ids))
-        return torch.cat([self._run([token], 1) for token in ids])
+        return torch.cat([self._run(ids[at : at + 1], 1) for at in range(len(ids))])
 
-    def read(self, ids: Sequence[int]) -> None:
+    def read(self, ids: Ids) -> None:
         """Appends ids; the head is applied to one row only, and its result dropped."""
         if self._in_one_go:
             self._run(ids, 1)
@@ -149,12 +148,11 @@ class Runner:
         return self.can_rollback or not self.ids
 
     @torch.inference_mode()
-    def _run(self, ids: Sequence[int], wanted: int) -> Tensor:
-        check_ids(ids, len(self.ids), self.capacity, self.rows)
-        block = torch.tensor([list(ids)], device=self.device)
+    def _run(self, ids: Ids, wanted: int) -> Tensor:
+        ids = check_ids(ids, len(self.ids), self.capacity, self.rows)
         try:
             out = self.model(
-                input_ids=block,
+                input_ids=on(self.device, ids)[None],
                 cache=self._cache(),
                 use_cache=True,
                 logits_to_keep=wanted,
@@ -166,12 +164,8 @@ class Runner:
             raise
         if self.keep_states:
             self._store(out.hidden_states[-1][0])
-        self.ids.extend(ids)
-        logits = self._fit(out.logits[0].float())
-        if self.device.type == "cuda":
-            # So that the time of a forward is the forward's; the draft's sampling waits for it anyway.
-            torch.cuda.current_stream(self.device).synchronize()
-        return logits
+        self.ids.extend(listed(ids))
+        return self._fit(out.logits[0].float())
 
     def _cache(self) -> Cache:
         """The preallocated cache, or the library's own for a state that cannot be rolled back."""

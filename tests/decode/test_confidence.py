@@ -61,22 +61,26 @@ def every_proposal(make: Callable[[], Drafter], n: int, confidence: float) -> li
         script = scripts.pop()
         drawn: list[int] = []
 
-        def draw(weights: Tensor, rng: torch.Generator, script: tuple[int, ...], drawn: list[int]) -> int:
+        def draw(weights: Tensor, rng: torch.Generator, script: tuple[int, ...], drawn: list[int]) -> Tensor:
             """The script's next id; behind its end 0, and the other ids of that place are left to later runs."""
             if len(drawn) >= len(script):
                 scripts.extend((*drawn, id) for id in range(1, len(weights)))
             drawn.append(script[len(drawn)] if len(drawn) < len(script) else 0)
-            return drawn[-1]
+            return torch.tensor(drawn[-1])
 
         drafter, by_script = make(), partial(draw, script=script, drawn=drawn)
         drafter.start(PROMPT, lambda: True)
         with patch.object(drafters, "sample", by_script), patch.object(head_drafter, "sample", by_script):
             proposal = drafter.propose(n, SAMPLING, RNG, confidence)
-        assert proposal.ids == tuple(drawn), "an id that was drawn was not proposed"
+        assert ids_of(proposal) == drawn, "an id that was drawn was not proposed"
         rows = [] if proposal.q is None else list(proposal.q)
         found.append((prod(float(row[id]) for row, id in zip(rows, drawn, strict=True)), proposal))
     assert sum(chance for chance, _ in found) == pytest.approx(1, abs=1e-5)
     return found
+
+
+def ids_of(proposal: Proposal) -> list[int]:
+    return [int(id) for id in proposal.ids]
 
 
 def truth(text: Sequence[int]) -> Tensor:
@@ -87,7 +91,7 @@ def law_of_two(proposals: Sequence[tuple[float, Proposal]]) -> Tensor:
     """[V, V]: the law of the reply's first two tokens; a second one that the round did not give follows the truth."""
     law = torch.zeros(VOCAB, VOCAB)
     for chance, proposal in proposals:
-        ids = proposal.ids
+        ids = ids_of(proposal)
         p = torch.stack([truth(ids[:place]) for place in range(len(ids) + 1)])
         for (accepted, following), share in exact_verdict(p, proposal.q, ids).items():
             block = (*ids[:accepted], following)
@@ -117,7 +121,7 @@ def test_leaving_out_an_id_that_was_drawn_is_caught() -> None:
     proposals = []
     for chance, whole in every_proposal(model, 2, 0.0):
         assert whole.q is not None
-        likely = [float(row[id]) >= 0.3 for row, id in zip(whole.q, whole.ids, strict=True)]
+        likely = [float(row[id]) >= 0.3 for row, id in zip(whole.q, ids_of(whole), strict=True)]
         n = likely.index(False) if False in likely else 2
         proposals.append((chance, Proposal(whole.ids[:n], whole.q[:n] if n else None)))
     assert float((law_of_two(proposals) - RIGHT).abs().max()) > 0.01

@@ -9,6 +9,7 @@ from specchat.decode.drafters import (
     ChainDrafter,
     ModelDrafter,
     NgramDrafter,
+    Proposal,
     common_prefix,
     read_prompt,
     reuse,
@@ -22,6 +23,10 @@ RNG = torch.Generator().manual_seed(0)
 
 def yes() -> bool:
     return True
+
+
+def ids_of(proposal: Proposal) -> list[int]:
+    return [int(id) for id in proposal.ids]
 
 
 def ngram(text: list[int], n: int, **sizes: int) -> tuple[int, ...]:
@@ -79,8 +84,9 @@ def test_a_model_proposes_from_the_law_it_hands_over() -> None:
     drafter.start(text, yes)
     proposal = drafter.propose(4, sampling, torch.Generator().manual_seed(2))
     assert proposal.forwards == 4 and proposal.q is not None and proposal.q.shape == (4, 5)
-    for i, id in enumerate(proposal.ids):
-        before = [*text, *proposal.ids[:i]]
+    ids = ids_of(proposal)
+    for i, id in enumerate(ids):
+        before = [*text, *ids[:i]]
         right = probs(torch.tensor([arbitrary(1, 5)(tuple(before))]), before, sampling)[0]
         assert torch.equal(proposal.q[i], right) and right[id] > 0
 
@@ -92,9 +98,9 @@ def test_after_every_verdict_the_cache_is_a_prefix_of_the_committed_text(gamma: 
         drafter.start([0, 1, 2], yes)
         text = [0, 1, 2]
         for _ in range(4):
-            ids = drafter.propose(gamma, GREEDY, RNG).ids
+            ids = ids_of(drafter.propose(gamma, GREEDY, RNG))
             follow = [*ids[:accepted], (ids[accepted] + 1) % 5 if accepted < gamma else 3]
-            drafter.commit(follow)
+            drafter.commit(follow, ids)
             text += follow
             pending = 2 if accepted == gamma else 1
             assert model.ids == text[:-pending], f"{accepted} of {gamma} kept"
@@ -113,7 +119,7 @@ def test_an_interrupted_proposal_is_taken_back() -> None:
 def test_a_model_never_proposes_beyond_its_own_context(capacity: int) -> None:
     drafter, model = drafter_over(capacity=capacity)
     drafter.start([0, 1, 2], yes)
-    ids = drafter.propose(5, GREEDY, RNG).ids
+    ids = ids_of(drafter.propose(5, GREEDY, RNG))
     assert len(ids) == min(5, capacity - 2) and len(model.ids) <= capacity
     full = drafter_over(capacity=capacity)[0]
     full.start([0] * (capacity + 1), yes)

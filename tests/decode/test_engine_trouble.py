@@ -14,6 +14,7 @@ import torch
 from specchat.decode.drafters import Forward
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Finished, Round
+from specchat.decode.ids import Ids
 from specchat.decode.sampling import Sampling
 from tests.fakes import Script, Watched, arbitrary, failing
 from tests.oracle import GREEDY, reference
@@ -118,7 +119,7 @@ def test_nothing_of_a_failed_request_stays_alive(who: str) -> None:
     kept: list[weakref.ref[torch.Tensor]] = []
 
     class Leaky(Script):
-        def forward(self, ids: list[int]) -> torch.Tensor:
+        def forward(self, ids: Ids) -> torch.Tensor:
             rows = super().forward(ids)
             if len(self.ids) > 9:
                 kept.append(weakref.ref(rows))

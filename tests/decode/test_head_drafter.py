@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.decode.drafters import READ_CHUNK, ChainDrafter, NgramDrafter
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.head_drafter import HeadDrafter
+from specchat.decode.ids import Ids
 from specchat.decode.sampling import Sampling, probs
 from tests.fakes import Law, Script, arbitrary
 from tests.oracle import GREEDY
@@ -37,10 +38,11 @@ class ScriptHead:
     def length(self) -> int:
         return len(self.pairs)
 
-    def feed(self, states: Tensor, ids: Sequence[int]) -> Tensor:
-        assert states.shape == (len(ids), 1) and ids
+    def feed(self, states: Tensor, ids: Ids) -> Tensor:
+        assert states.shape == (len(ids), 1) and len(ids)
         first = len(self.pairs)
-        self.pairs += zip(states[:, 0].tolist(), ids, strict=True)
+        values = ids.tolist() if isinstance(ids, Tensor) else ids
+        self.pairs += zip(states[:, 0].tolist(), values, strict=True)
         assert len(self.pairs) <= self.capacity, "more was fed than the head holds"
         self.fed.append(len(ids))
         return -torch.arange(first + 1, len(self.pairs) + 1).float().unsqueeze(-1)
@@ -140,9 +142,10 @@ def test_ids_outside_the_subset_are_never_proposed_and_q_is_the_law_over_the_oth
     target.read(text[:-1])
     drafter.start(text, lambda: True)
     proposal = drafter.propose(4, sampling, torch.Generator().manual_seed(1))
-    assert proposal.q is not None and proposal.q.shape == (4, VOCAB) and set(proposal.ids) <= set(subset)
-    for i, id in enumerate(proposal.ids):
-        before = [*text, *proposal.ids[:i]]
+    ids = torch.as_tensor(proposal.ids).tolist()
+    assert proposal.q is not None and proposal.q.shape == (4, VOCAB) and set(ids) <= set(subset)
+    for i, id in enumerate(ids):
+        before = [*text, *ids[:i]]
         logits = torch.full((1, VOCAB), -torch.inf)
         logits[0, subset] = torch.tensor(near((0, *before[1:])))[subset]
         right = probs(logits, before, sampling)[0]
@@ -159,7 +162,7 @@ def test_a_long_prompt_is_read_in_chunks_and_reading_can_be_cancelled() -> None:
     drafter.start(text, lambda: False)
     assert head.length == 0
     drafter.start(text, lambda: True)
-    assert drafter.propose(2, GREEDY, torch.Generator()).ids and max(head.fed) == READ_CHUNK
+    assert len(drafter.propose(2, GREEDY, torch.Generator()).ids) == 2 and max(head.fed) == READ_CHUNK
     assert head.pairs == [(i, text[i + 1]) for i in range(len(text) - 1)]
 
 
@@ -170,7 +173,7 @@ def test_pairs_whose_state_the_target_lacks_are_not_made_up(known: int) -> None:
     if known:
         target.read(PROMPT[:known])
     drafter.start(PROMPT, lambda: True)
-    assert bool(drafter.propose(2, GREEDY, torch.Generator()).ids) == (known == 3)
+    assert len(drafter.propose(2, GREEDY, torch.Generator()).ids) == (2 if known == 3 else 0)
 
 
 def test_one_id_has_no_pair_yet() -> None:
@@ -201,7 +204,7 @@ def test_rounds_that_another_drafter_served_are_caught_up_in_one_forward() -> No
 def test_a_failing_head_costs_the_draft_and_not_the_reply() -> None:
     engine, head = rig()
 
-    def broken(states: Tensor, ids: Sequence[int]) -> Tensor:
+    def broken(states: Tensor, ids: Ids) -> Tensor:
         raise RuntimeError("out of memory")
 
     head.feed = broken  # type: ignore[method-assign]

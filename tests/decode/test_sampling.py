@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from specchat.decode.sampling import BadLogits, Sampling, probs, sample
+from specchat.decode.sampling import BadLogits, Sampling, checked, probs, sample
 from tests.oracle import library_law, uniforms
 
 exhaustive = hypothesis_settings(max_examples=150, deadline=None, derandomize=True)
@@ -153,12 +153,12 @@ def test_logits_that_are_not_numbers_are_a_clear_error(bad: float, sampling: Sam
     logits = normal(4, 3, 6)
     logits[1, 2] = bad
     with pytest.raises(BadLogits, match=r"not numbers.*float32"):
-        probs(logits, [1, 2], sampling)
+        checked(probs(logits, [1, 2], sampling))
 
 
 def test_a_row_without_any_allowed_id_is_a_clear_error() -> None:
     with pytest.raises(BadLogits):
-        probs(torch.full((1, 5), -math.inf), [], Sampling(0.7))
+        checked(probs(torch.full((1, 5), -math.inf), [], Sampling(0.7)))
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,17 @@ def test_nothing_behind_the_first_refusal_is_counted() -> None:
     assert verify(p, None, [0, 5, 2, 3], torch.Generator())[0] == 1, "kept, refused, kept, kept counts 1"
 
 
+@pytest.mark.parametrize("certain", [True, False])
+def test_behind_a_draft_that_was_kept_whole_the_next_id_is_drawn_from_the_last_row_of_p(
+    certain: bool,
+) -> None:
+    p = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]])
+    law = exact_verdict(p, None if certain else p[:2], [1, 2])
+    kept = sum(chance for (accepted, _), chance in law.items() if accepted == 2)
+    assert kept == pytest.approx(0.5 * 0.8 if certain else 1.0, abs=EXACT)
+    assert [law[2, id] / kept for id in range(3)] == pytest.approx([0.6, 0.3, 0.1], abs=1e-5)
+
+
 def test_without_a_proposal_the_next_id_is_drawn_from_p() -> None:
     law = exact_verdict(torch.tensor([[0.2, 0.5, 0.3]]), None, [])
     assert law == pytest.approx({(0, 0): 0.2, (0, 1): 0.5, (0, 2): 0.3}, abs=EXACT)

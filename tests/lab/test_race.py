@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.decode.engine import Settings
 from specchat.decode.events import Finished, Round
+from specchat.decode.ids import Ids
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
 from specchat.lab.measure import Sample, forget, measure, prompt_ids
@@ -275,7 +276,7 @@ def test_a_real_race_of_sampled_lanes_parts_and_says_why():
 class Bent(Script):
     """A target whose block forwards are wrong: the second row of a block prefers another id than it should."""
 
-    def forward(self, ids: Sequence[int]) -> Tensor:
+    def forward(self, ids: Ids) -> Tensor:
         logits = super().forward(ids)
         if len(ids) == 5:  # A verification; prompts are read in other lengths here.
             logits[1] = torch.tensor(logs([float(i == 70) for i in range(self.vocab)]))
