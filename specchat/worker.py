@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specchat.chat.template import NothingToAnswer, PromptTooLong
+from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
 from specchat.jobs import (
     Done,
@@ -178,13 +179,14 @@ class Worker:
                     exchange[1].set_result(self._exchange(exchange[0]))
                 continue
             assert shared.pair is not None
-            stats = self._answer(shared.pair, handle)
+            ended = self._answer(shared.pair, handle)
             del handle
             with self._wake:
+                self._current = None
                 if shared.state == "busy":
                     self._enter("ready", "Ready")
-            if stats is not None:
-                look_again(shared.pair, stats, self._wanted)
+            if ended is not None:
+                look_again(shared.pair, *ended, self._wanted)
         self._drain(CLOSING)
 
     def _wanted(self) -> bool:
@@ -244,8 +246,8 @@ class Worker:
         for place, handle in enumerate(self._shared.waiting):
             handle._put(Queued(place + busy))
 
-    def _answer(self, pair: Pair, handle: Handle) -> Stats | None:
-        """One job, whatever happens ending in one last event. Of a reply that ended by itself, how it went."""
+    def _answer(self, pair: Pair, handle: Handle) -> tuple[Stats, Sampling] | None:
+        """One job, whatever happens ending in one last event. Of a reply that ended by itself, how it went and how it drew."""
         problem, job = None, handle.job
         try:
             if isinstance(job, Task):
@@ -264,11 +266,13 @@ class Worker:
             handle.fail(problem)
             return None
         handle._put(last)
-        return (
-            last.stats
-            if isinstance(last, Done) and last.finished.reason not in ("error", "cancelled")
-            else None
-        )
+        if (
+            isinstance(job, Task)
+            or not isinstance(last, Done)
+            or last.finished.reason in ("error", "cancelled")
+        ):
+            return None
+        return last.stats, job.live.get().sampling
 
     def _drain(self, said: str) -> None:
         """Everything that waits ends with a sentence."""

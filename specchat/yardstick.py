@@ -1,8 +1,8 @@
-"""The plain step that every speed-up is told against: measured at start, and again after each reply.
+"""The plain step that every speed-up is told against: measured at start, and again behind speculative replies.
 
 A machine is not as fast at one time as at another. A step that was measured while it was busy would make
-speculation look better for the rest of the day, so a few are taken where a reply has just ended: same text, same
-cache, same moment.
+speculation look better for the rest of the day. So the worker takes a few where a reply has ended by itself and
+nobody waits, and the median of the latest counts; they may come from replies of different lengths.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def learn(pair: Paced, stats: Stats) -> None:
         pair.plain_step_source = f"measured in the last plain reply ({stats.plain_rounds} steps)"
 
 
-def look_again(pair: Paced, stats: Stats, cancelled: Callable[[], bool]) -> None:
+def look_again(pair: Paced, stats: Stats, sampling: Sampling, cancelled: Callable[[], bool]) -> None:
     """A few plain steps behind the reply that has just ended; the cache is left as it was.
 
-    Nothing after a plain reply, which was measured itself, or where there is no room. `cancelled` ends it between
-    two steps: somebody waits. Raises nothing: it is an extra.
+    Drawn as the reply was. Nothing after a plain reply (see `learn`), or where there is no room. `cancelled` ends it
+    between two steps: somebody waits. Raises nothing: it is an extra.
     """
     try:
         if stats.plain_rounds < stats.rounds:
-            pair.plain_steps.extend(_steps(pair.target, cancelled))
+            pair.plain_steps.extend(_steps(pair.target, sampling, cancelled))
     except Exception:
         log.exception("the plain step could not be measured again")
     if pair.plain_steps:
@@ -71,12 +71,12 @@ def look_again(pair: Paced, stats: Stats, cancelled: Callable[[], bool]) -> None
         pair.plain_step_source = f"measured after the last replies ({len(pair.plain_steps)} steps)"
 
 
-def _steps(target: Forward, cancelled: Callable[[], bool]) -> list[float]:
+def _steps(target: Forward, sampling: Sampling, cancelled: Callable[[], bool]) -> list[float]:
     """Seconds of up to FEW plain steps behind what is cached, which are forgotten again."""
     held = len(target.ids)
     if not target.can_rollback or not 0 < held < target.capacity - FEW:
         return []
-    settings = Settings(0, Sampling(seed=0), max_new_tokens=FEW + 1)
+    settings = Settings(0, sampling, max_new_tokens=FEW + 1)
     engine = Engine(target, {}, frozenset())
     try:
         events = list(engine.generate([*target.ids, target.ids[-1]], lambda: settings, cancelled=cancelled))

@@ -22,7 +22,8 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """Where an operation is over when its call returns."""
+    """Where an operation is over when its call returns, as on a CPU. On Apple's GPU, which queues work too, the time
+    of a verification shows as sampling."""
 
     def __init__(self) -> None:
         self._marks: list[float] = []
@@ -35,7 +36,8 @@ class HostClock:
 
 
 class CudaClock:
-    """Events in the device's own queue: the device notes when it comes to them."""
+    """Events in the device's own queue: the device notes when it comes to them. Of a target spread over several GPUs
+    the time of the later ones shows as sampling, which waits for them."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device)

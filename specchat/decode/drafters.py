@@ -35,7 +35,7 @@ class Forward(Protocol):
     """False for models whose state mixes the past in (recurrent): they decode plainly."""
     ids: list[int]
     """Exactly the ids whose state is cached: the cache and its description are one object. For those that were fed
-    from the device, `ids.UNKNOWN` stands until whoever fed them writes the values over it."""
+    from the device, `decode.ids.UNKNOWN` stands until whoever fed them writes the values over it."""
     keep_states: bool
     """Set by a drafter that reads the target's states, before the first forward."""
     states: Tensor | None

@@ -3,8 +3,8 @@
 Knows ids and laws only. The one invariant between rounds, for target and draft alike:
 cached = committed - pending, with pending ≥ 1 (the last id is always fed with the next round).
 
-A round makes the host wait for the device once, when it reads the verdict (unless a confidence stop must see every
-proposal). Until then it knows drafted ids by their number alone, and both caches' lists have `UNKNOWN` in their places.
+A round makes the host wait for the device once, when it reads the verdict. (More often where a confidence stop must
+see every proposal, a draft's law was broken, a drafter reads what it missed, or it sits on another device.) Until then it knows drafted ids by their number alone, and both caches' lists have `UNKNOWN` in their places.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Engine:
         if not verdict.draft_sound:
             self._drop_drafter(request, BadLogits())
             self.target.rollback(len(draft.ids))
-            draft = Proposal()
+            draft = Proposal(forwards=draft.forwards)
             verdict = read(judge(p[:1], draft, request.rng))
         if not verdict.sound:
             raise BadLogits
@@ -227,12 +227,12 @@ class Engine:
             raise ValueError("The prompt is empty: there is nothing to continue.")
         began = time.perf_counter()
         reused = reuse(self.target, request.committed)
-        read = read_prompt(self.target, request.committed, request.go_on)
+        fed = read_prompt(self.target, request.committed, request.go_on)
         pilot = self._pilot(request.settings, request)
         if not (pilot and pilot.rests(request.settings)):
             request.drafter = self._wanted(request, request.settings)
             self._start_drafter(request)
-        request.prefill = Prefill(reused, read, time.perf_counter() - began)
+        request.prefill = Prefill(reused, fed, time.perf_counter() - began)
         if not self.target.can_rollback and request.settings.gamma:
             request.notices.append(
                 "This model's state cannot be rolled back, so it decodes without speculation."

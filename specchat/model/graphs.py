@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.decode.ids import Ids
+from specchat.decode.ids import Ids, on
 from specchat.decode.settings import MAX_GAMMA
 from specchat.model.compact_weights import Weights
 from specchat.model.errors import UnsupportedModel
@@ -106,8 +106,7 @@ class Recorded:
             self._numbers[0].fill_(start)
             self._numbers[1 : 1 + len(ids)].copy_(ids)
         else:
-            # From ordinary memory, so it is taken over before this returns, without waiting for the device.
-            self._numbers[: 1 + len(ids)].copy_(torch.tensor([start, *ids]), non_blocking=True)
+            self._numbers[: 1 + len(ids)].copy_(on(self._numbers.device, [start, *ids]))
         key = len(ids), columns_for(start + len(ids), self._capacity)
         if key not in self._replays and not self._record(*key):
             return False

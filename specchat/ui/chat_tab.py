@@ -38,10 +38,12 @@ class ChatTab(ChatParts):
             self.retry.click(self.again, **at_once),
             self.log.select(self.pressed, inputs=[self.box], **at_once),
         ):
+            # "multiple": the page may not have heard yet that the last one is over.
+            each = {"trigger_mode": "multiple", **alone}
             followed = begun.then(
-                self.follow, concurrency_limit=None, outputs=[*self._parts.values()], **alone
+                self.follow, concurrency_limit=None, outputs=[*self._parts.values()], **each
             )
-            followed.then(self.end, **at_once)
+            followed.then(self.end, trigger_mode="multiple", **at_once)
         self.box.stop(self.stop, **at_once)
         self.edit.click(self.edit_last, inputs=[self.box], **at_once)
         self.undo.click(self.take_back, inputs=[self.box], **at_once)
@@ -89,20 +91,19 @@ class ChatTab(ChatParts):
         try:
             job = Job(tuple(session.messages()), session.live, session.system, self.desk.options.stop_strings)
             turn.reply.job = job
-            session.handle = self.desk.worker.submit(job)
-            opening = self._opening(session, clear)
-            session.unseen = turn.reply, session.handle
-            return opening
+            session.offer(turn.reply, self.desk.worker.submit(job))
+            return self._opening(session, clear)
         except Exception as problem:
             log.exception("a reply could not be begun")
             turn.reply.fail(not_shown(problem))
-            session.release()
+            if not session.abandon():
+                session.release(None)
             return self._closing(session)
 
     def follow(self, request: gr.Request) -> Iterator[Updates]:
         """Shows the reply that was just begun, until its end; nothing where none was."""
         session = self.desk.sessions.of(request.session_hash)
-        begun, session.unseen = session.unseen, None
+        begun = session.taken()
         if begun is None:
             yield self._nothing
             return
@@ -121,7 +122,7 @@ class ChatTab(ChatParts):
             reply.fail(not_shown(problem))
         finally:
             # Reached by the end, by an exception, and by a closed tab alike: nothing may go on writing unseen.
-            session.release()
+            session.release(handle)
         session.ended = True
 
     def end(self, request: gr.Request) -> Updates:
@@ -170,17 +171,14 @@ class ChatTab(ChatParts):
         speller = self.desk.speller if session.rejected else None
         return settled(session.turns, session.lens, speller, session.editing)
 
-    # -- handlers that do not ---------------------------------------------------------------------
+    # -- everything else --------------------------------------------------------------------------
 
     def stop(self, request: gr.Request) -> Updates:
         """Ends the reply within a round; whoever follows it then shows what there is."""
         session = self.desk.sessions.of(request.session_hash)
         if session.handle is not None:
             session.handle.cancel()
-        if session.unseen is None:
-            return self._nothing
-        session.release()
-        return self._closing(session)
+        return self._closing(session) if session.abandon() else self._nothing
 
     def edit_last(self, text: str, request: gr.Request) -> Updates:
         """Puts the last message into the box; pressed again, keeps it as it was."""
@@ -243,7 +241,7 @@ class ChatTab(ChatParts):
 
     def idle(self, session: Session) -> Updates:
         """For the page's timer: the status line and the panel's memory, when nothing is being written here."""
-        if session.busy:
+        if session.busy or live.hinted(session):
             return {}
         status, panel = self.desk.status(session), self.desk.panel(session)
         if (status, panel) == session.shown:

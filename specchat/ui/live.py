@@ -25,6 +25,11 @@ PANEL_EVERY = 3
 """The panel changes with every third update: faster could not be read."""
 
 
+def hinted(session: Session) -> bool:
+    """Whether a hint stands in the status line and has not been read long enough."""
+    return time.monotonic() < session.hinted + HINT_S
+
+
 class LiveView:
     """Follows one reply, as text or as tokens. `settled` only grows, so an update is an append and a short tail."""
 
@@ -40,8 +45,7 @@ class LiveView:
         """The parts that are not as they were at the last call. news: events have arrived since."""
         found: dict[Part, object] = {}
         status = self._desk.status(self._session)
-        hinted = time.monotonic() < self._session.hinted + HINT_S
-        if status != self._session.shown[0] and not hinted:
+        if status != self._session.shown[0] and not hinted(self._session):
             self._session.shown = (status, "")
             found["status"] = status
         kind = (self._session.lens, self._session.rejected)

@@ -92,9 +92,13 @@ class Turn:
     reply: Reply
 
 
+PATIENCE_S = 10.0
+"""A reply that the page has not come to follow by then is ended."""
+
+
 @dataclass(slots=True)
 class Session:
-    """Everything one tab owns. Its handlers run one at a time, except that sliders and Stop may come any time."""
+    """Everything one tab owns. Sliders, Stop and the end of the page may come at any time."""
 
     live: Live
     turns: list[Turn] = field(default_factory=list)
@@ -104,8 +108,10 @@ class Session:
     tab: str | None = None
     """The page load that shows it; None while none does."""
     handle: Handle | None = None
+    """The job of the reply on its way."""
     unseen: tuple[Reply, Handle] | None = None
     """A reply that was begun and that the page has not asked to follow yet."""
+    _patience: threading.Timer | None = None
     ended: bool = False
     """A reply was followed to its end, and the page has not been told yet."""
     tasks: dict[str, Handle] = field(default_factory=dict)
@@ -135,7 +141,7 @@ class Session:
 
     def as_loaded(self) -> None:
         """The page that shows it begins anew: what was sent to an earlier one does not count."""
-        self.editing, self.shown, self.knows_pair = None, ("", ""), 0
+        self.editing, self.shown, self.knows_pair, self.ended = None, ("", ""), 0, False
 
     def claim(self) -> bool:
         """Begins a reply, unless one is on its way."""
@@ -145,11 +151,39 @@ class Session:
             self.busy = True
             return True
 
-    def release(self) -> None:
-        """The reply is over, whatever ended it; its job is cancelled in case it is not."""
-        if self.handle is not None:
-            self.handle.cancel()
-        self.handle = self.unseen = None
+    def offer(self, reply: Reply, handle: Handle) -> None:
+        """The page is to follow this reply now. One that does not come is a page that is gone."""
+        patience = threading.Timer(PATIENCE_S, self.abandon, (handle,))
+        patience.daemon = True
+        with self.lock:
+            self.handle, self.unseen, self._patience = handle, (reply, handle), patience
+        patience.start()
+
+    def taken(self) -> tuple[Reply, Handle] | None:
+        """The reply that was begun and that nobody follows yet: whoever calls is to follow it."""
+        with self.lock:
+            found, self.unseen = self.unseen, None
+            if self._patience is not None:
+                self._patience.cancel()
+            return found
+
+    def abandon(self, handle: Handle | None = None) -> bool:
+        """Ends the reply that nobody follows yet (only the one of this job); says whether there was one."""
+        if handle is not None and self.handle is not handle:
+            return False
+        found = self.taken()
+        if found is not None:
+            self.release(found[1])
+        return found is not None
+
+    def release(self, handle: Handle | None) -> None:
+        """The reply of this job (None: one without) is over, whatever ended it; its job is cancelled in case it is not."""
+        with self.lock:
+            if self.handle is not handle:
+                return
+            self.handle = None
+        if handle is not None:
+            handle.cancel()
         if self.turns and not self.turns[-1].reply.done:
             self.turns[-1].reply.finished = Finished("cancelled", 0, 0.0, 0, 0)
         self.busy = False

@@ -14,6 +14,7 @@ from specchat.worker import Worker
 from tests.rigs import noisy, runner, tiny
 from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
 from tests.ui.lab_rig import tab, whole
+from tests.ui.pages import eventually
 from tests.worker.jobs import GREEDY, pair_of
 
 
@@ -54,19 +55,24 @@ def test_closing_a_tab_cancels_at_once(page):
     list(updates)
 
 
-@pytest.mark.parametrize("left", ["closed", "stopped"])
-def test_a_reply_that_nobody_came_to_follow_does_not_block_the_conversation(page, left):
-    """Between the two events the tab may go, or Stop may be pressed."""
+@pytest.mark.parametrize("left", ["closed", "stopped", "silent"])
+def test_a_reply_that_nobody_came_to_follow_does_not_block_the_conversation(page, monkeypatch, left):
+    """Between the two events the tab may go, Stop may be pressed, and a request of a dead tab has no second one."""
     chat, one = page.chat, tab("t")
+    if left == "silent":
+        monkeypatch.setattr("specchat.ui.session.PATIENCE_S", 0.0)
     chat.send("a slow story", one)
     session = page.desk.sessions.of("t")
-    handle = session.handle
-    assert session.busy
-    if left == "closed":
+    if left == "silent":
+        eventually(lambda: not session.busy, "the reply that nobody follows is ended")
+        monkeypatch.undo()
+    elif left == "closed":
         page.desk.sessions.close("t")
     else:
         assert "stopped" in str(chat.stop(one)[chat.log])
-    assert handle.cancelled() and not session.busy
+    assert not session.busy and session.handle is None
+    assert session.turns[-1].reply.finished.reason == "cancelled"
+    assert page.desk.worker.status().waiting == 0
     assert list(chat.follow(one)) == [chat._nothing]
     assert chat.end(one) == chat._nothing
     assert "count_words" in str(whole(chat, "fast code", one))
@@ -87,6 +93,21 @@ def test_what_only_hints_follows_and_ends_nothing(page):
     assert "Write a message" in str(chat.send("  ", one)[chat.status])
     assert list(chat.follow(one)) == [chat._nothing]
     assert chat.end(one) == chat._nothing
+
+
+def test_the_end_of_one_reply_is_not_the_end_of_the_next(page):
+    """Stop may meet the reply in the moment in which it is taken over; the person writes on at once."""
+    session = page.desk.sessions.of("t")
+    page.chat.send("a slow story", tab("t"))
+    _, first = session.taken()
+    assert not session.abandon(), "somebody follows it"
+    session.release(first)
+    page.chat.send("fast code", tab("t"))
+    second = session.handle
+    session.release(first)
+    assert session.busy and not second.cancelled()
+    list(page.chat.follow(tab("t")))
+    assert session.turns[-1].reply.finished.reason == "eos"
 
 
 def test_a_reply_that_cannot_be_begun_is_told_and_frees_the_session(page, monkeypatch):

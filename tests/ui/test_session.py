@@ -121,7 +121,7 @@ def test_only_one_reply_at_a_time():
     session = Session(Live())
     assert session.claim()
     assert not session.claim()
-    session.release()
+    session.release(None)
     assert session.claim()
 
 

@@ -152,8 +152,9 @@ def test_after_a_speculative_reply_a_plain_step_is_measured_again(
     """Where the reply ended, into the same cache, which is left as it was."""
     looked = threading.Semaphore(0)
 
-    def look(pair: Pair, stats: Stats, cancelled: Callable[[], bool]) -> None:
-        look_again(pair, stats, cancelled)
+    def look(pair: Pair, stats: Stats, sampling: Sampling, cancelled: Callable[[], bool]) -> None:
+        assert sampling == Sampling(2.0, 0, seed=1), "drawn as the reply was"
+        look_again(pair, stats, sampling, cancelled)
         looked.release()
 
     monkeypatch.setattr("specchat.worker.look_again", look)
@@ -175,7 +176,7 @@ def test_measuring_again_gives_way_and_survives_trouble(monkeypatch: pytest.Monk
         pair, job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30)), lambda: False, list().append
     )
     held = [*pair.target.ids]
-    look_again(pair, done.stats, lambda: True)
+    look_again(pair, done.stats, Sampling(), lambda: True)
     assert not pair.plain_steps and pair.target.ids == held
 
     def fails(ids: Sequence[int]) -> Tensor:
@@ -183,7 +184,7 @@ def test_measuring_again_gives_way_and_survives_trouble(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(pair.target, "forward", fails)
-        look_again(pair, done.stats, lambda: False)
+        look_again(pair, done.stats, Sampling(), lambda: False)
     assert not pair.plain_steps and pair.target.ids == held
-    look_again(pair, done.stats, lambda: False)
+    look_again(pair, done.stats, Sampling(), lambda: False)
     assert len(pair.plain_steps) == FEW and pair.target.ids == held
