@@ -164,7 +164,6 @@ class Worker:
         shared = self._shared
         while True:
             with self._wake:
-                self._current = None
                 self._wake.wait_for(self._wanted)
                 if shared.closed:
                     break

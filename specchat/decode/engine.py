@@ -4,7 +4,8 @@ Knows ids and laws only. The one invariant between rounds, for target and draft 
 cached = committed - pending, with pending ≥ 1 (the last id is always fed with the next round).
 
 A round makes the host wait for the device once, when it reads the verdict. (More often where a confidence stop must
-see every proposal, a draft's law was broken, a drafter reads what it missed, or it sits on another device.) Until then it knows drafted ids by their number alone, and both caches' lists have `UNKNOWN` in their places.
+see every proposal, a draft's law was broken, a drafter reads what it missed, or it sits on another device.) Until
+then it knows drafted ids by their number alone, and both caches' lists have `UNKNOWN` in their places.
 """
 
 from __future__ import annotations

@@ -159,19 +159,20 @@ class Session:
             self.handle, self.unseen, self._patience = handle, (reply, handle), patience
         patience.start()
 
-    def taken(self) -> tuple[Reply, Handle] | None:
-        """The reply that was begun and that nobody follows yet: whoever calls is to follow it."""
+    def taken(self, handle: Handle | None = None) -> tuple[Reply, Handle] | None:
+        """The reply that was begun and that nobody follows yet (only the one of this job): the caller's from now on."""
         with self.lock:
-            found, self.unseen = self.unseen, None
+            found = self.unseen
+            if found is None or handle not in (None, found[1]):
+                return None
+            self.unseen = None
             if self._patience is not None:
                 self._patience.cancel()
             return found
 
     def abandon(self, handle: Handle | None = None) -> bool:
         """Ends the reply that nobody follows yet (only the one of this job); says whether there was one."""
-        if handle is not None and self.handle is not handle:
-            return False
-        found = self.taken()
+        found = self.taken(handle)
         if found is not None:
             self.release(found[1])
         return found is not None

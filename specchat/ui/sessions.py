@@ -55,7 +55,10 @@ class Sessions:
             return self._keys[tab], self._of(tab)
 
     def close(self, tab: str | None) -> None:
-        """The page is gone: its reply and its tasks are cancelled, a reply that it has not come to follow is ended. The conversation is kept, for the page may only be loaded again."""
+        """The page is gone: its reply and its tasks are cancelled, a reply that it has not come to follow is ended.
+
+        The conversation is kept, for the page may only be loaded again.
+        """
         with self._lock:
             session = self._kept.get(self._keys.get(tab or "", ""))
             if session is None or session.tab != (tab or ""):

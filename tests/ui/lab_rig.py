@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import gradio as gr
 
+from specchat import ui
 from specchat.decode.engine import Settings
 from specchat.ui.chat_parts import Updates
 from specchat.ui.chat_tab import ChatTab
@@ -14,12 +16,23 @@ from specchat.ui.desk import Desk, Options
 from specchat.ui.sidebar import build as build_sidebar
 from specchat.ui.tab import Tab
 from specchat.worker import Worker
+from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
 from tests.worker.jobs import pair_of
 
 
 def tab(key: str = "one") -> gr.Request:
     """A request of the browser tab of this name."""
     return SimpleNamespace(session_hash=key)  # type: ignore[return-value]
+
+
+@contextmanager
+def page_over(pair: FakePair) -> Iterator[ui.Page]:
+    """A page without a browser, whose worker answers from the scripts."""
+    back, worker = answer_from_scripts(), fake_worker(pair)
+    assert worker.wait_ready(10)
+    yield ui.build(worker)
+    worker.close()
+    back()
 
 
 def whole(chat: ChatTab, text: str, who: gr.Request) -> Updates:

@@ -12,19 +12,16 @@ from specchat import ui
 from specchat.ui.live import LiveView
 from specchat.worker import Worker
 from tests.rigs import noisy, runner, tiny
-from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
-from tests.ui.lab_rig import tab, whole
+from tests.ui.fake_worker import FakePair
+from tests.ui.lab_rig import page_over, tab, whole
 from tests.ui.pages import eventually
 from tests.worker.jobs import GREEDY, pair_of
 
 
 @pytest.fixture
 def page() -> Iterator[ui.Page]:
-    back, worker = answer_from_scripts(), fake_worker(FakePair())
-    assert worker.wait_ready(10)
-    yield ui.build(worker)
-    worker.close()
-    back()
+    with page_over(FakePair()) as found:
+        yield found
 
 
 def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):

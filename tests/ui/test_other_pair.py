@@ -23,19 +23,16 @@ from specchat.ui.sidebar import build as build_sidebar
 from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
 from specchat.worker import Task, Worker
-from tests.ui.fake_worker import FakePair, answer_from_scripts, fake_worker
-from tests.ui.lab_rig import tab, whole
+from tests.ui.fake_worker import FakePair
+from tests.ui.lab_rig import page_over, tab, whole
 from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
 
 @pytest.fixture
 def page() -> Iterator[ui.Page]:
-    back, worker = answer_from_scripts(), fake_worker(FakePair(acceptance=0.3, round_s=0.001))
-    assert worker.wait_ready(10)
-    yield ui.build(worker)
-    worker.close()
-    back()
+    with page_over(FakePair(acceptance=0.3, round_s=0.001)) as found:
+        yield found
 
 
 def exchange(worker: Worker, pair: object) -> None:

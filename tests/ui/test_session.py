@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import gradio as gr
 import orjson
 import pytest
 from gradio import utils
 
-from specchat import ui
 from specchat.chat.conversation import Message
 from specchat.chat.stream import Piece
 from specchat.decode.engine import Settings
@@ -25,17 +23,7 @@ from specchat.ui.session import Reply, Session, Turn
 from specchat.ui.sessions import Sessions
 from specchat.ui.stream import FASTEST_S, SHARE, Pace
 from specchat.worker import Done, Live, Step
-from tests.ui.fake_worker import LONG, FakePair, answer_from_scripts, fake_worker, words
-
-
-@pytest.fixture
-def page() -> Iterator[ui.Page]:
-    back, worker = answer_from_scripts(), fake_worker(FakePair())
-    assert worker.wait_ready(10)
-    yield ui.build(worker)
-    worker.close()
-    back()
-
+from tests.ui.fake_worker import LONG, FakePair, fake_worker, words
 
 # -- the sidebar ----------------------------------------------------------------------------------
 
