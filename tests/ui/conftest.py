@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -54,7 +55,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[OpenPage]:
+def behind() -> Iterator[ExitStack]:
+    """What a test serves of its own; closed when every tab is, for an open tab asks on and says when refused."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def open_page(browser: Browser, behind: ExitStack) -> Iterator[OpenPage]:
     """Opens watched tabs: `open_page(url, width=…, height=…, dark=…)`; each is a browser session of its own.
 
     left: the test leaves the page while a reply streams, and Gradio's client says so on the page that goes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -182,18 +183,19 @@ def test_a_load_waits_for_the_reply_in_flight_and_can_be_taken_back(
     assert place.worker.pair is old
 
 
-def test_after_a_failed_start_the_tab_is_the_way_out(folder: Path, open_page: Callable[..., object]) -> None:
-    one = Place(folder, PairOptions(str(folder / "mislaid"), "ngram", context=256))
-    try:
-        page = open_page(one.url)
-        models(page)
-        page.locator("#sc-models-pair", has_text="mislaid does not exist").wait_for(timeout=LONG)
-        text(page, "target", folder / "first")
-        page.click("#sc-models-load")
-        going(page, "Loaded:")
-        pair = one.worker.pair
-        assert isinstance(pair, Pair) and pair.target_name == "first"
-        chat(page)
-        ask(page, "hello")
-    finally:
-        one.close()
+def test_after_a_failed_start_the_tab_is_the_way_out(
+    folder: Path, open_page: Callable[..., object], behind: ExitStack
+) -> None:
+    one = behind.enter_context(
+        closing(Place(folder, PairOptions(str(folder / "mislaid"), "ngram", context=256)))
+    )
+    page = open_page(one.url)
+    models(page)
+    page.locator("#sc-models-pair", has_text="mislaid does not exist").wait_for(timeout=LONG)
+    text(page, "target", folder / "first")
+    page.click("#sc-models-load")
+    going(page, "Loaded:")
+    pair = one.worker.pair
+    assert isinstance(pair, Pair) and pair.target_name == "first"
+    chat(page)
+    ask(page, "hello")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -89,35 +90,31 @@ def test_max_tokens_ends_the_reply_and_says_so(served, open_page):
     assert "max tokens" in line
 
 
-def test_the_page_is_up_while_the_pair_loads(open_page, shot):
+def test_the_page_is_up_while_the_pair_loads(open_page, behind, shot):
     until, pair = threading.Event(), FakePair()
-    one = Served(fake_worker(pair, ("Fetching the model: 31 of 98 MB",), until=until), pair)
-    try:
-        page = open_page(one.url)
-        page.wait_for_selector(".sc-status[data-state=loading]:has-text('31 of 98 MB')")
-        shot(page, "loading")
-        send(page, "fast code")
-        page.wait_for_selector(".sc-status:has-text('Your message is next')")
-        shot(page, "loading_asked")
-        until.set()
-        stats(page)
-        page.wait_for_selector(".sc-pair:has-text('SmolLM2')")
-    finally:
-        until.set()
-        one.close()
+    worker = fake_worker(pair, ("Fetching the model: 31 of 98 MB",), until=until)
+    one = behind.enter_context(closing(Served(worker, pair)))
+    behind.callback(until.set)
+    page = open_page(one.url)
+    page.wait_for_selector(".sc-status[data-state=loading]:has-text('31 of 98 MB')")
+    shot(page, "loading")
+    send(page, "fast code")
+    page.wait_for_selector(".sc-status:has-text('Your message is next')")
+    shot(page, "loading_asked")
+    until.set()
+    stats(page)
+    page.wait_for_selector(".sc-pair:has-text('SmolLM2')")
 
 
-def test_a_pair_that_cannot_be_loaded_is_explained(open_page, shot):
+def test_a_pair_that_cannot_be_loaded_is_explained(open_page, behind, shot):
     pair = FakePair()
-    one = Served(fake_worker(pair, fails="The file is cut short; delete it and start again."), pair)
-    try:
-        page = open_page(one.url)
-        page.wait_for_selector(".sc-status[data-state=failed]:has-text('cut short')")
-        send(page, "hello")
-        page.wait_for_selector(".sc-error:has-text('cut short')")
-        shot(page, "load_failed")
-    finally:
-        one.close()
+    worker = fake_worker(pair, fails="The file is cut short; delete it and start again.")
+    one = behind.enter_context(closing(Served(worker, pair)))
+    page = open_page(one.url)
+    page.wait_for_selector(".sc-status[data-state=failed]:has-text('cut short')")
+    send(page, "hello")
+    page.wait_for_selector(".sc-error:has-text('cut short')")
+    shot(page, "load_failed")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,21 +143,18 @@ def test_two_records_are_compared_and_the_export_runs_nothing(served, open_page,
 
 
 @pytest.mark.browser
-def test_records_are_replayed_while_no_pair_could_be_loaded(open_page, tmp_path):
+def test_records_are_replayed_while_no_pair_could_be_loaded(open_page, behind, tmp_path):
     write(tmp_path / "one.jsonl", [record("first text"), record()])
     pair = FakePair()
-    one = Served(fake_worker(pair, fails="There is no such model."), pair)
-    try:
-        page = open_page(one.url)
-        records_tab(page)
-        upload(page, "#sc-records-file", tmp_path / "one.jsonl")
-        page.wait_for_selector(f"{DONE}:has-text('9 tokens')")
-        assert "holds 2 replies" in page.locator("#sc-records-said-line").inner_text()
-        page.click("#sc-records-start")
-        page.wait_for_selector("#sc-records-screen .sc-writing")
-        page.wait_for_selector(DONE)
-    finally:
-        one.close()
+    one = behind.enter_context(closing(Served(fake_worker(pair, fails="There is no such model."), pair)))
+    page = open_page(one.url)
+    records_tab(page)
+    upload(page, "#sc-records-file", tmp_path / "one.jsonl")
+    page.wait_for_selector(f"{DONE}:has-text('9 tokens')")
+    assert "holds 2 replies" in page.locator("#sc-records-said-line").inner_text()
+    page.click("#sc-records-start")
+    page.wait_for_selector("#sc-records-screen .sc-writing")
+    page.wait_for_selector(DONE)
 
 
 def test_an_upload_does_not_stay_on_the_machine(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from specchat.decode.engine import Settings
@@ -124,18 +126,15 @@ def test_a_reload_while_a_reply_is_written_keeps_it_as_stopped(served, open_page
 
 
 @pytest.mark.browser
-def test_settings_are_live_although_one_began_beyond_its_usual_range(open_page):
+def test_settings_are_live_although_one_began_beyond_its_usual_range(open_page, behind):
     pair = FakePair()
     start = Settings(4, Sampling(3.0, 500, repetition_penalty=0.9, presence_penalty=3.0), "chain", 5000)
-    one = Served(fake_worker(pair), pair, start)
-    try:
-        page = open_page(one.url)
-        slide(page, "sc-gamma", 2)
-        ask(page, "fast code")
-        assert pair.used[-1] == Settings(2, start.sampling, "chain", 5000)
-        assert page.locator(".toast-wrap .toast-body").count() == 0
-    finally:
-        one.close()
+    one = behind.enter_context(closing(Served(fake_worker(pair), pair, start)))
+    page = open_page(one.url)
+    slide(page, "sc-gamma", 2)
+    ask(page, "fast code")
+    assert pair.used[-1] == Settings(2, start.sampling, "chain", 5000)
+    assert page.locator(".toast-wrap .toast-body").count() == 0
 
 
 def again(page) -> None:
