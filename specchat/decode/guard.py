@@ -3,7 +3,8 @@
 Everything is counted in the time that a round took beyond what plain steps would have needed for its tokens (its
 excess; below 0 it won). The sum of excesses since it was last at its lowest is what speculation has lost (Page's
 CUSUM, 1954): beyond a few plain steps, and with the recent rounds slower on average too, it rests. Then it is tried
-again, for a small stake, after rests that grow as long as it goes on losing.
+again, for a small stake: after rests that grow as long as it goes on losing, and when another reply begins, whose
+text may be of another kind.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ LOSING = 1.01
 TRIAL = 20
 """Rounds of a trial; one that has lost nothing by then has passed."""
 
-REST, LONGEST_REST = 64, 1024
+REST, LONGEST_REST = 64, 512
 """Tokens of the first rest; each failed trial doubles it, up to the longest."""
 
 SHARE = 0.012
 """Of all time, what trials may take, as far as it can be foreseen."""
+
+SOONER_SHARE, SOONER = 0.02, 32
+"""When another reply begins, the rest ends: if the trial before took at most this share of the time that it
+has rested for, and if it has rested for so many tokens."""
 
 RECENT = 0.98
 """What a round still counts for the average of the recent ones when one more has passed."""
@@ -76,6 +81,10 @@ class Guard:
     _spent: float = 0.0
     """Seconds that this stretch of speculation has lost, catching up with the text included."""
     _failures: int = 0
+    _rested: int = 0
+    """Tokens of this rest so far."""
+    _due: float = SOONER
+    """Tokens of rest from which another reply's beginning ends it."""
     _since_plain: int = 0
     _context: int = 0
     _plain_context: int = 0
@@ -95,11 +104,14 @@ class Guard:
 
     def choose(self, gamma: int) -> tuple[int, str]:
         """γ, or 0 when the round shall be a plain one; with the reason in words ("": nothing to say)."""
+        begins, self._begins = self._begins, False
         if self.state == "rest":
+            if begins and self._rested >= self._due:
+                self.left = self._failures = 0
             if self.left > 0:
                 return 0, f"Speculation is resting: it lost {self._lost()}; next try in {self.left} tokens"
             self._enter("trial")
-        if self._measures_plain():
+        if self._measures_plain(begins):
             return 0, "measuring a plain step, to compare"
         if self.state == "trial":
             return gamma, f"trying speculation again: it lost {self._lost()} before"
@@ -123,6 +135,7 @@ class Guard:
             self._begins = True
         if self.state == "rest":
             self.left = max(0, self.left - tokens)
+            self._rested += tokens
         if event.gamma == 0:
             self._learn_plain(event)
         else:
@@ -133,7 +146,7 @@ class Guard:
         self._failures = 0
         self._enter("on")
 
-    def _measures_plain(self) -> bool:
+    def _measures_plain(self, begins: bool) -> bool:
         """Whether this round is to be a plain one only so that there is something to compare with."""
         if self._steps == 0:
             if self.plain.count == 0:
@@ -143,9 +156,8 @@ class Guard:
                 self._steps = 1
             elif self._since_plain >= AGAIN:
                 self._steps = STEPS
-            elif self._begins and self._since_plain >= AT_START:
+            elif begins and self._since_plain >= AT_START:
                 self._steps = 1
-        self._begins = False
         return self._steps > 0
 
     def _learn_plain(self, event: Round) -> None:
@@ -219,7 +231,9 @@ class Guard:
         """plain_s: seconds of a plain step, by which the loss was found."""
         seconds, tokens = self._stretch
         self.slower = seconds / (tokens * plain_s) - 1 if tokens else self._of_late()
-        self.left = self._rest()
+        self.left, self._rested, self._due = self._rest(), 0, SOONER
+        if self.state == "trial":
+            self._due = max(SOONER, self._spent / (SOONER_SHARE * plain_s))
         self._failures += 1
         self._enter("rest")
 

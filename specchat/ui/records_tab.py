@@ -49,7 +49,7 @@ class RecordsTab:
                 elem_id="sc-records-other-last",
             )
             self.alone = gr.Button(
-                "Close the comparison", size="sm", visible=False, elem_id="sc-records-alone"
+                "Close the comparison", size="sm", visible="hidden", elem_id="sc-records-alone"
             )
         self.said = self._html(records_view.said(""), "sc-records-said-line")
         self.choice = gr.Dropdown([], label="Reply", visible=False, elem_id="sc-records-choice")
@@ -155,7 +155,7 @@ class RecordsTab:
                     button: gr.update(interactive=some)
                     for button in (self.csv, self.html, self.other, self.other_last)
                 },
-                self.alone: gr.update(visible=deck.other is not None),
+                self.alone: gr.update(visible=True if deck.other is not None else "hidden"),
                 self.below: records_view.below(deck),
                 **self.player.shown(deck),
             }

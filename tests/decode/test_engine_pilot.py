@@ -57,10 +57,9 @@ def test_a_ruinous_draft_rests_reads_nothing_meanwhile_and_catches_up_when_tried
     assert reply.ids == reference(target, [0, 1, 2], 200).ids
     assert engine.pilots["model"].guard.resting
     calls = draft.calls
-    again = collect(engine, [3, 3, *[1, 2] * 150], Settings(4, GREEDY, "model", 20, guard=True))
+    again = collect(engine, [3, 3, *[1, 2] * 150], Settings(4, GREEDY, "model", 1, guard=True))
     assert draft.calls == calls, "a resting draft read the prompt"
     assert again.finished.draft_cached == 0 and "resting" in again.rounds[0].choice
-    engine.pilots["model"].guard.left = 1
     collect(engine, [3, 3, *[1, 2] * 150], settings)
     assert draft.calls > calls + 1, "it was never tried again"
 

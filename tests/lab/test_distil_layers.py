@@ -28,6 +28,7 @@ KINDS: list[tuple[Kind, bool]] = [
     ("llama", True), ("llama", False), ("qwen2", True), ("qwen2", False), ("qwen3", True), ("mistral", False),
 ]  # fmt: skip
 """Families, and whether the head is the embedding; mistral's window is shorter than a conversation."""
+STEPS = 60
 RECIPE = Recipe(minutes=10.0, vocab=200, rows=300, held_out=10, unroll=1, matrix_rate=0.03, norm_rate=0.01)
 
 
@@ -145,8 +146,8 @@ def test_a_few_steps_raise_the_held_out_acceptance_which_is_that_of_the_checkpoi
 ) -> None:
     run = trainer(target, source, texts, tmp_path)
     before = run.evaluate()
-    for step in range(30):
-        run.learn(step / 30)
+    for step in range(STEPS):
+        run.learn(step / STEPS)
     after = run.evaluate()
     assert len(after) == 1 and after[0] > before[0] + 0.01, (before, after)
     assert isinstance(run.net, LayersNet)

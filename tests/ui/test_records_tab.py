@@ -25,6 +25,8 @@ DONE = "#sc-records-screen [data-testid=stats]"
 def records_tab(page) -> None:
     page.get_by_role("tab", name="Records").click()
     page.wait_for_selector("#sc-records-file", state="visible")
+    # Gradio mounts a tab anew when it is chosen, and drops an answer that arrives meanwhile; nobody clicks so soon.
+    page.wait_for_timeout(500)
 
 
 def upload(page, button: str, path) -> None:
