@@ -6,7 +6,6 @@ The one place that puts the rooms together; the worker owns what it returns.
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from specchat.model.loading import Loaded, load_model, pick_device
 from specchat.model.memory import free_memory, give_back
 from specchat.model.pairing import MemoryPlan, check, plan
 from specchat.model.sources import kind_of, resolve
+from specchat.model.threads import default_threads, measured_threads
 from specchat.yardstick import no_steps
 
 Progress = Callable[[str], None]
@@ -243,6 +243,8 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     give_back()
     if options.cuda_graphs:
         pair.use_graphs(CudaReplayer(target.device))
+    elif options.threads is None:
+        _choose_threads(target, draft)
     progress("Warming up and measuring a plain step.")
     pair.warm_up()
     return pair
@@ -274,14 +276,15 @@ def _remarks(target: Model, loaded: Loaded, precision: Precision) -> list[str]:
     return [f"{loaded.name} runs in {runs}: --precision {precision} is not there for its architecture."]
 
 
-def default_threads() -> int:
-    """Every core but one: page and browser need it, and threads that wait for a busy core cost more than they bring.
-
-    Measured on 2 cores with anything else running: two threads take several times as long as one.
-    """
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed) - 1)
+def _choose_threads(target: Model, draft: Draft | None) -> None:
+    """Every core or all but one, by measurement, where both models are ours and say the same with either."""
+    threads = measured_threads()
+    if threads is None or not isinstance(target, CompactDecoder) or target.device.type != "cpu":
+        return
+    if draft is not None and not (isinstance(draft, CompactDecoder | StateHead) and draft.agrees(threads)):
+        return
+    if target.agrees(threads):
+        target.threads = threads
 
 
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:

@@ -7,6 +7,7 @@ merged matrices, writes keys and values into one buffer allocated up front, and 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import torch
@@ -20,6 +21,7 @@ from specchat.model.errors import check_ids
 from specchat.model.graphs import Replayer, StaticForward, Tell
 from specchat.model.linear import Precision, choose
 from specchat.model.stack import Norm, Stack
+from specchat.model.threads import Threads, agree
 
 __all__ = ["CompactDecoder", "supports", "supports_module"]
 
@@ -53,6 +55,8 @@ class CompactDecoder:
         self._stack = Stack(weights, capacity)
         self._norm = Norm(weights.norm, weights.eps)
         self._static: StaticForward | None = None
+        self.threads: Threads | None = None
+        """Who chooses the number of CPU threads; None leaves it as it is."""
 
     @classmethod
     def from_module(
@@ -99,10 +103,30 @@ class CompactDecoder:
         ids = check_ids(ids, len(self.ids), self.capacity, self.weights.table.shape[0])
         found = self._static(ids, len(self.ids)) if self._static is not None else None
         if found is None:
-            states = self._normed(self._run(ids))
-            found = states, self._logits(states)
+            found = self._timed(ids) if self.threads is not None else self._fresh(ids)
         self._done(ids, found[0])
         return found[1]
+
+    def _fresh(self, ids: Ids) -> tuple[Tensor, Tensor]:
+        """States [n, d] and logits [n, vocab] of ids behind what is cached."""
+        states = self._normed(self._run(ids))
+        return states, self._logits(states)
+
+    def _timed(self, ids: Ids) -> tuple[Tensor, Tensor]:
+        """The same with as many threads as are fastest for so many rows."""
+        assert self.threads is not None
+        self.threads.begin()
+        started = time.perf_counter()
+        found = self._fresh(ids)
+        self.threads.learn(len(ids), time.perf_counter() - started)
+        return found
+
+    @torch.inference_mode()
+    def agrees(self, threads: Threads) -> bool:
+        """Whether forwards give the same bits with either number of threads here. Overwrites the cache's beginning."""
+        assert not self.ids
+        ids = [id % self.vocab for id in range(16)]
+        return agree(threads, lambda rows: self._fresh(ids[:rows])[1])
 
     @torch.inference_mode()
     def read(self, ids: Ids) -> None:

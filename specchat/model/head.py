@@ -22,6 +22,7 @@ from specchat.model.errors import ContextFull
 from specchat.model.graphs import Replayer, StaticFeed, Tell
 from specchat.model.linear import Choice, choose
 from specchat.model.stack import Norm, Stack
+from specchat.model.threads import Threads, agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,19 @@ class StateHead:
             outputs = self._norm(self._stack(joined, self.length))
         self.length += len(ids)
         return outputs
+
+    @torch.inference_mode()
+    def agrees(self, threads: Threads) -> bool:
+        """As of a `CompactDecoder`."""
+        assert not self.length
+        pairs = self._table[:16].float()
+
+        def logits(rows: int) -> Tensor:
+            outputs = self.feed(pairs[:rows], list(range(rows)))
+            self.rollback(rows)
+            return self.logits(outputs)
+
+        return agree(threads, logits)
 
     def fixed(self, states: Tensor, ids: Tensor, places: Tensor, columns: int) -> Tensor:
         """A feed for recording (see `Stack.fixed`): states [n, d], ids [n] to places [n] -> states [n, d]."""

@@ -15,6 +15,10 @@ from torch.nn import functional as F
 
 from specchat.model.compact_weights import Layer, Weights
 
+LEAST_QUERIES = 4
+"""Rows of queries from which torch's attention on a CPU gives the same bits with any number of threads (tried with
+2.13); with fewer it takes longer too."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -107,7 +111,10 @@ class Stack:
         q = qkv[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
         q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
         keys, values = cache[0, None, :, view.first : view.end], cache[1, None, :, view.first : view.end]
-        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
+        if n * group < LEAST_QUERIES and q.device.type == "cpu":
+            seen = _attend_few(q, keys, values, view.mask)
+        else:
+            seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
         return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
 
     def _visible(self, start: int, n: int, window: int | None) -> View:
@@ -124,6 +131,16 @@ class Stack:
         mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=hidden.device)
         mask.masked_fill_(hidden, float("-inf"))
         return mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
+
+
+def _attend_few(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of fewer than LEAST_QUERIES rows, in the company of empty ones."""
+    rows = q.shape[2]
+    more = (0, 0, 0, LEAST_QUERIES - rows)
+    mask = None if mask is None else F.pad(mask, more)
+    return F.scaled_dot_product_attention(F.pad(q, more), keys, values, attn_mask=mask)[
+        :, :, :rows
+    ].contiguous()
 
 
 class Norm:

@@ -1,0 +1,139 @@
+"""The number of threads in planted machines, and that results do not depend on it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.model.compact import CompactDecoder
+from specchat.model.threads import LONGEST_REST, Threads, agree
+from tests.tiny import TINY_VOCAB, Kind, tiny_model
+
+Busy = Callable[[float], bool]
+"""Whether something else has a core at this second."""
+
+
+def quiet(now: float) -> bool:
+    return False
+
+
+def always(now: float) -> bool:
+    return True
+
+
+def bursts(share: float) -> Busy:
+    """A page that is updated ten times a second."""
+    return lambda now: now % 0.1 < 0.1 * share
+
+
+class Machine:
+    """Two cores. few: seconds of a forward by rows with one; two take `gain` of it, several times as long while busy."""
+
+    def __init__(self, busy: Busy, gain: float, seed: int, collapse: float = 3.0) -> None:
+        self.busy, self.gain, self.collapse = busy, gain, collapse
+        self.dice = random.Random(seed)
+        self.count, self.now = 1, 0.0
+        self.threads = Threads(1, 2, use=self.use, used=lambda: self.count)
+        self.wide: list[bool] = []
+
+    def use(self, count: int) -> None:
+        self.count = count
+
+    def seconds(self, count: int, rows: int) -> float:
+        found = (0.016 + 0.002 * rows) * (1.0 if count == 1 else self.gain)
+        if count == 2 and self.busy(self.now):
+            found *= self.collapse
+        return found * max(0.8, self.dice.gauss(1, 0.05))
+
+    def run(self, forwards: int, rows: Callable[[int], int] = lambda n: 4) -> float:
+        """Seconds of so many forwards."""
+        started = self.now
+        for n in range(forwards):
+            self.threads.begin()
+            spent = self.seconds(self.count, rows(n))
+            self.now += spent
+            self.threads.learn(rows(n), spent)
+            self.wide.append(self.count == 2)
+        return self.now - started
+
+
+def fixed(
+    busy: Busy, gain: float, count: int, forwards: int, rows: Callable[[int], int] = lambda n: 4
+) -> float:
+    """The same with one number all the time."""
+    machine = Machine(busy, gain, 1)
+    machine.threads = Threads(count, count, use=machine.use, used=lambda: machine.count)
+    machine.use(count)
+    return machine.run(forwards, rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("busy", "gain"), [(quiet, 0.7), (quiet, 0.9), (quiet, 1.1), (always, 0.7), (bursts(0.15), 0.7), (bursts(0.5), 0.8)]
+)  # fmt: skip
+def test_it_is_within_4_percent_of_the_better_number(busy: Busy, gain: float, seed: int) -> None:
+    better = min(fixed(busy, gain, count, 3000) for count in (1, 2))
+    assert Machine(busy, gain, seed).run(3000) < 1.04 * better
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_change_from_round_to_round_do_not_confuse_it(seed: int) -> None:
+    def rows(n: int) -> int:
+        return (1, 6, 3, 1, 9)[n % 5]
+
+    assert Machine(quiet, 0.75, seed).run(2000, rows) < 1.04 * fixed(quiet, 0.75, 2, 2000, rows)
+    assert Machine(always, 0.75, seed).run(2000, rows) < 1.04 * fixed(always, 0.75, 1, 2000, rows)
+
+
+@pytest.mark.parametrize("rows_then", [4, 7])
+def test_a_machine_that_becomes_busy_is_left_to_the_other_within_a_few_forwards(rows_then: int) -> None:
+    """Also where the number of rows changes at the same moment, so that nothing like it was timed before."""
+    busy = False
+    machine = Machine(lambda now: busy, 0.7, 2, collapse=20.0)
+    machine.run(300)
+    assert machine.wide[-1]
+    busy = True
+    machine.run(40, lambda n: rows_then)
+    assert sum(machine.wide[-40:]) <= 4
+    busy = False
+    machine.run(1500)
+    assert machine.wide[-1], "never tried again"
+
+
+def test_trials_grow_rare_while_they_fail() -> None:
+    machine = Machine(always, 0.7, 3)
+    machine.run(3 * LONGEST_REST)
+    machine.wide.clear()
+    machine.run(2 * LONGEST_REST)
+    assert 1 <= sum(machine.wide) <= 4
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_results_are_the_same_bits_with_one_thread_and_with_two(kind: Kind, precision: str) -> None:
+    """What `agree` looks for holds here, so that it is really two threads that people get."""
+    decoder = CompactDecoder.from_module(tiny_model(kind), TINY_VOCAB, 64, precision)  # type: ignore[arg-type]
+    try:
+        assert decoder.agrees(Threads(1, 2))
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_results_that_depend_on_the_threads_are_noticed() -> None:
+    count = 0
+
+    def use(n: int) -> None:
+        nonlocal count
+        count = n
+
+    def forward(rows: int) -> Tensor:
+        return torch.full((rows, 3), 1.0 + (1e-6 if count == 2 and rows == 5 else 0.0))
+
+    threads = Threads(1, 2, use=use, used=lambda: count)
+    assert not agree(threads, forward)
+    assert count == 1
+    assert agree(threads, lambda rows: torch.ones(rows, 3))
