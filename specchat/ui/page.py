@@ -101,6 +101,7 @@ def build(worker: Worker, settings: Settings | None = None, options: Options | N
         blocks.unload(_closer(desk))
     blocks.queue(default_concurrency_limit=None, api_open=False)
     _poll_calmly(blocks)
+    _wait_unseen(blocks, chat.new)
     return Page(blocks, theme.launch_kwargs(), desk, chat)
 
 
@@ -111,6 +112,14 @@ def _poll_calmly(blocks: gr.Blocks) -> None:
     """
     blocks._queue.sleep_when_free = POLL_S
     blocks._queue.progress_update_sleep_when_free = PROGRESS_S
+
+
+def _wait_unseen(blocks: gr.Blocks, tells: gr.Button) -> None:
+    """Gradio tells every output of an event that it waits, and each counts its seconds sixty times a second, hidden or
+    not, some for ever. Nothing here shows that, so it is told to a component that shows none: a button.
+    """
+    for event in blocks.fns.values():
+        event.show_progress_on = [tells]
 
 
 def _header(title: str, pair_line: str) -> str:
