@@ -190,7 +190,8 @@ def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
     blocks, and then inside the one that was met.
     """
     blocks = weights.device.type == "cpu" and len(weights) % BLOCK == 0 and len(weights) > 4 * BLOCK
-    parts = weights.view(-1, BLOCK).sum(dim=-1, dtype=torch.float64) if blocks else weights
+    # In float32: a copy in float64 would take longer than everything else here.
+    parts = weights.view(-1, BLOCK).sum(dim=-1) if blocks else weights
     running = parts.cumsum(dim=-1, dtype=torch.float64)
     point = torch.rand((), generator=rng, dtype=torch.float64, device=weights.device) * running[-1]
     met = _met(running, point)
@@ -198,7 +199,7 @@ def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
         return met
     inside = weights.view(-1, BLOCK).index_select(0, met).view(-1).cumsum(dim=-1, dtype=torch.float64)
     before = F.pad(running, (1, 0)).index_select(0, met).view(())
-    # The two sums of a block may differ in the last bit: then the point would lie behind all of it.
+    # The two sums of a block may differ by rounding (about 1e-7 of it): then the point would lie behind all of it.
     point = torch.minimum(point - before, inside[-1] * (1 - 2**-52))
     return _met(inside, point).add_(met, alpha=BLOCK)
 
