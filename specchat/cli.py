@@ -52,7 +52,10 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto (float16 weights on a CPU, bfloat16 on a GPU), float32, float16, bfloat16, int8",
     )
     pair.add_argument(
-        "--threads", type=int, default=None, help="CPU threads (default: one core is left to the page)"
+        "--threads",
+        type=int,
+        default=None,
+        help="CPU threads (default: every core or all but one, by measurement)",
     )
     pair.add_argument(
         "--context", type=int, default=None, help="most tokens of a conversation (default: up to 8192)"

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
-
 from specchat.chat.conversation import Message
 from specchat.decode.settings import MAX_GAMMA, Settings
 from specchat.lab import bench, report, suite
@@ -21,7 +19,7 @@ from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import layer_bytes
 from specchat.model.loading import load_model
 from specchat.model.store import cache_root
-from specchat.pair import Pair, Progress, open_pair
+from specchat.pair import Pair, Progress, open_pair, threads_of
 
 Say = Callable[[str], None]
 
@@ -37,7 +35,7 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     contestants = _contestants(args, options, pair, progress)
     out = args.out or cache_root(options.cache_dir) / "bench" / time.strftime("%Y%m%d-%H%M%S.jsonl")
     names = f"{pair.target_name} with {pair.draft_name}"
-    facts = {"pair": names, "precision": pair.precision, "threads": torch.get_num_threads()}
+    facts: dict[str, object] = {"pair": names, "precision": pair.precision, "threads": threads_of(pair)}
 
     def encode(text: str) -> Sequence[int]:
         return pair.template.encode([Message("user", text)], "", pair.capacity - protocol.tokens).ids

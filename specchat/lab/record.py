@@ -81,11 +81,13 @@ def hardware() -> Values:
     """The machine, without anything that names it."""
     import torch
 
+    from specchat.model.threads import in_use
+
     found: dict[str, object] = {
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": in_use(),
     }
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()

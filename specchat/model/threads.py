@@ -64,6 +64,10 @@ class Threads:
         count = self.every if self.wide != bool(self._trying) else self.few
         if count != self.used():
             self.use(count)
+        _latest[:] = [count]
+
+    def __str__(self) -> str:
+        return f"{self.few} or {self.every}, by measurement"
 
     def learn(self, rows: int, seconds: float) -> None:
         """It has ended."""
@@ -112,6 +116,21 @@ class Threads:
     def _fail(self) -> None:
         """Every core has lost: the longer until it is tried again."""
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
+
+
+_latest: list[int] = []
+"""What `in_use` tells: one number, or none while nobody chooses."""
+
+
+def in_use() -> int:
+    """Threads that the latest forward had, whichever thread asks: torch would tell each thread its own number."""
+    return _latest[0] if _latest else torch.get_num_threads()
+
+
+def fix(count: int) -> None:
+    """So many threads from now on, for whatever runs next."""
+    torch.set_num_threads(count)
+    _latest.clear()
 
 
 def default_threads() -> int:

@@ -123,7 +123,7 @@ def build(now: PairOptions) -> Form:
             elem_id="sc-models-context",
         )  # fmt: skip
         threads = gr.Textbox(
-            _number(now.threads), label="CPU threads", placeholder="all but one core", max_lines=1, min_width=120,
+            _number(now.threads), label="CPU threads", placeholder="by measurement", max_lines=1, min_width=120,
             elem_id="sc-models-threads",
         )  # fmt: skip
     return Form(known, why, target, draft, other, device, precision, context, threads)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.model.compact import CompactDecoder
-from specchat.model.threads import LONGEST_REST, Threads, agree
+from specchat.model.threads import LONGEST_REST, Threads, agree, in_use
 from tests.tiny import TINY_VOCAB, Kind, tiny_model
 
 Busy = Callable[[float], bool]
@@ -137,3 +137,9 @@ def test_results_that_depend_on_the_threads_are_noticed() -> None:
     assert not agree(threads, forward)
     assert count == 1
     assert agree(threads, lambda rows: torch.ones(rows, 3))
+
+
+def test_a_record_tells_the_number_of_the_latest_forward() -> None:
+    machine = Machine(quiet, 0.7, 1)
+    machine.run(100)
+    assert in_use() == machine.count == 2

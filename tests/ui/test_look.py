@@ -92,3 +92,9 @@ def test_gradio_looks_for_events_calmly(page, monkeypatch, loop, pause):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, getattr(queue, loop)()).result(20)
     assert slept == [pause]
+
+
+def test_no_event_makes_components_count_the_seconds_of_their_waiting(page):
+    """A status tracker that is told of an event counts sixty times a second beside the engine; a button has none."""
+    told = {tuple(event["show_progress_on"] or ()) for event in page.blocks.config["dependencies"]}
+    assert told == {(page.chat.new._id,)}
