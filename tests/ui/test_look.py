@@ -96,5 +96,5 @@ def test_gradio_looks_for_events_calmly(page, monkeypatch, loop, pause):
 
 def test_no_event_makes_components_count_the_seconds_of_their_waiting(page):
     """A status tracker that is told of an event counts sixty times a second beside the engine; a button has none."""
-    told = {tuple(event["show_progress_on"] or ()) for event in page.blocks.config["dependencies"]}
+    told = {tuple(event["show_progress_on"] or ()) for event in page.blocks.get_config_file()["dependencies"]}
     assert told == {(page.chat.new._id,)}
