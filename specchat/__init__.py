@@ -3,6 +3,7 @@
 import os
 
 # How long a thread of torch's looks for the others before it sleeps, in turns of a loop (GNU's OpenMP reads it when
-# torch is loaded). Unlimited, as it is by default, two threads on two cores take fifty times as long as one while
-# another process is at work; much less than this, and they sleep between any two products.
-os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+# torch is loaded; 300,000 by default). With the default, two threads on two cores took fifty times as long as one
+# while another process was at work; with much less than this, they sleep between any two products.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")

@@ -32,7 +32,7 @@ from specchat.model.loading import Loaded, load_model, pick_device
 from specchat.model.memory import free_memory, give_back
 from specchat.model.pairing import MemoryPlan, check, plan
 from specchat.model.sources import kind_of, resolve
-from specchat.model.threads import default_threads, fix, measured_threads
+from specchat.model.threads import default_threads, measured_threads, settle
 from specchat.yardstick import no_steps
 
 Progress = Callable[[str], None]
@@ -196,7 +196,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     """
     if options.cuda_graphs:
         demand_cuda(pick_device(options.device))
-    fix(options.threads or default_threads())
+    settle(options.threads or default_threads())
     choice = options.draft or default_draft(options.target)
     second = None if choice in OWN_DRAFTS or is_head(choice) else choice
     context = options.context or DEFAULT_CONTEXT
@@ -276,12 +276,6 @@ def _remarks(target: Model, loaded: Loaded, precision: Precision) -> list[str]:
     return [f"{loaded.name} runs in {runs}: --precision {precision} is not there for its architecture."]
 
 
-def threads_of(pair: Pair) -> str:
-    """How many CPU threads the pair's forwards have, in words."""
-    chosen = pair.target.threads if isinstance(pair.target, CompactDecoder) else None
-    return str(chosen or torch.get_num_threads())
-
-
 def _choose_threads(target: Model, draft: Draft | None) -> None:
     """Every core or all but one, by measurement, where both models are ours and say the same with either."""
     threads = measured_threads()
@@ -291,6 +285,7 @@ def _choose_threads(target: Model, draft: Draft | None) -> None:
         return
     if target.agrees(threads):
         target.threads = threads
+        settle(threads)
 
 
 def _load(source: str, options: PairOptions, progress: Progress) -> Loaded:

@@ -32,7 +32,8 @@ TRIAL = 20
 """Rounds of a trial; one that has lost nothing by then has passed."""
 
 REST, LONGEST_REST = 64, 512
-"""Tokens of the first rest; each failed trial doubles it, up to the longest."""
+"""Tokens of the first rest; each trial that fails in the same reply doubles it, up to the longest. `SHARE` may ask for
+more."""
 
 SHARE = 0.012
 """Of all time, what trials may take, as far as it can be foreseen."""
@@ -94,20 +95,25 @@ class Guard:
     """Plain steps still to be measured before speculation goes on."""
     _stretch: tuple[float, int] = (0.0, 0)
     """Seconds and tokens of the rounds that `lost` sums up."""
-    _check: Mean | None = None
+    _check: list[float] | None = None
     """Plain steps measured while deciding whether to rest."""
 
     @property
     def resting(self) -> bool:
         """Whether the next round is a plain one because speculation rests."""
-        return self.state == "rest" and self.left > 0
+        return self.state == "rest" and self.left > 0 and not self._woken
+
+    @property
+    def _woken(self) -> bool:
+        """Whether another reply ends the rest."""
+        return self._begins and self._rested >= self._due
 
     def choose(self, gamma: int) -> tuple[int, str]:
         """γ, or 0 when the round shall be a plain one; with the reason in words ("": nothing to say)."""
+        if self.state == "rest" and self._woken:
+            self.left = self._failures = 0
         begins, self._begins = self._begins, False
         if self.state == "rest":
-            if begins and self._rested >= self._due:
-                self.left = self._failures = 0
             if self.left > 0:
                 return 0, f"Speculation is resting: it lost {self._lost()}; next try in {self.left} tokens"
             self._enter("trial")
@@ -206,7 +212,7 @@ class Guard:
         if (losing and (self.lost > stake * self.plain.value or over)) or self.lost > limit:
             if self.state == "on":
                 # Not at once: see _confirm. A trial comes after a rest, which has just measured plain steps.
-                self._check, self._steps = Mean(), STEPS
+                self._check, self._steps = [], STEPS
             else:
                 self._send_to_rest(self.plain.value)
         elif over or (self.state == "trial" and self._rounds >= 8 and self.lost == 0):
@@ -214,17 +220,20 @@ class Guard:
         elif self.state == "on" and self._rounds == GOOD and not losing:
             self._failures = 0
 
-    def _confirm(self, event: Round, fresh: Mean) -> None:
-        """The loss was counted against plain steps of some time ago: perhaps the machine is slower now, for both."""
-        fresh.add(event.seconds, fade=1.0)
-        if fresh.count < STEPS:
+    def _confirm(self, event: Round, fresh: list[float]) -> None:
+        """The loss was counted against plain steps of some time ago: perhaps the machine is slower now, for both.
+
+        The fastest of the fresh ones counts: something else may have come in between one of them.
+        """
+        fresh.append(event.seconds)
+        if len(fresh) < STEPS:
             return
         self._check = None
         seconds, tokens = self._stretch
-        if seconds - tokens * fresh.value > self.lost / 2:
-            self._send_to_rest(fresh.value)
+        if seconds - tokens * min(fresh) > self.lost / 2:
+            self._send_to_rest(min(fresh))
             return
-        self.plain = Mean(fresh.total, fresh.count)
+        self.plain = Mean(STEPS * min(fresh), STEPS)
         self.lost, self._stretch = 0.0, (0.0, 0)
 
     def _send_to_rest(self, plain_s: float) -> None:

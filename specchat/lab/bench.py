@@ -20,6 +20,7 @@ import psutil
 import torch
 
 from specchat.lab.suite import Prompt
+from specchat.model.threads import in_use
 
 if TYPE_CHECKING:
     from specchat.lab.contestants import Contestant, Run
@@ -69,7 +70,7 @@ def environment() -> dict[str, object]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": in_use(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

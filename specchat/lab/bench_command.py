@@ -19,7 +19,8 @@ from specchat.model.compact import CompactDecoder
 from specchat.model.compact_weights import layer_bytes
 from specchat.model.loading import load_model
 from specchat.model.store import cache_root
-from specchat.pair import Pair, Progress, open_pair, threads_of
+from specchat.model.threads import in_use
+from specchat.pair import Pair, Progress, open_pair
 
 Say = Callable[[str], None]
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     contestants = _contestants(args, options, pair, progress)
     out = args.out or cache_root(options.cache_dir) / "bench" / time.strftime("%Y%m%d-%H%M%S.jsonl")
     names = f"{pair.target_name} with {pair.draft_name}"
-    facts: dict[str, object] = {"pair": names, "precision": pair.precision, "threads": threads_of(pair)}
+    facts: dict[str, object] = {"pair": names, "precision": pair.precision, "threads": in_use()}
 
     def encode(text: str) -> Sequence[int]:
         return pair.template.encode([Message("user", text)], "", pair.capacity - protocol.tokens).ids

@@ -30,12 +30,13 @@ def identity_of(pair: Pair) -> dict[str, str]:
         return found
     # Here, not above: these bring the models' libraries, which a loaded pair has brought already.
     from specchat.drafts import default_draft
+    from specchat.model.threads import default_threads
 
     options = pair.facts.options
     return found | {
         "target source": _source(options.target, pair.number),
         "draft source": _source(options.draft or default_draft(options.target), pair.number),
-        "threads": str(options.threads or "measured"),
+        "threads": str(options.threads or getattr(pair.target, "threads", None) or default_threads()),
     }
 
 

@@ -28,6 +28,9 @@ __all__ = ["CompactDecoder", "supports", "supports_module"]
 READ_CHUNK = 256
 """Rows of a prompt per pass: large enough for full speed, small enough for the mask and the MLP's rows to stay small."""
 
+CHECKED, CHECKED_ROWS = 160, (1, 3, 5, 17)
+"""Ids of a text and rows of the blocks behind it, by which numbers of threads are compared."""
+
 
 class CompactDecoder:
     """The `Forward` of the algorithm. One conversation's cache, batch of one.
@@ -113,7 +116,7 @@ class CompactDecoder:
         return states, self._logits(states)
 
     def _timed(self, ids: Ids) -> tuple[Tensor, Tensor]:
-        """The same with as many threads as are fastest for so many rows."""
+        """The same, with as many threads as `threads` chooses."""
         assert self.threads is not None
         self.threads.begin()
         started = time.perf_counter()
@@ -123,10 +126,19 @@ class CompactDecoder:
 
     @torch.inference_mode()
     def agrees(self, threads: Threads) -> bool:
-        """Whether forwards give the same bits with either number of threads here. Overwrites the cache's beginning."""
+        """Whether both numbers of threads give the same bits here: reading a text, and blocks of some rows behind it."""
         assert not self.ids
-        ids = [id % self.vocab for id in range(16)]
-        return agree(threads, lambda rows: self._fresh(ids[:rows])[1])
+        most = min(CHECKED, self.capacity // 2)
+        ids = [(7 * n + 3) % self.vocab for n in range(most + max(CHECKED_ROWS))]
+
+        def results() -> list[Tensor]:
+            self.read(ids[:most])
+            blocks = [ids[most : most + rows] for rows in CHECKED_ROWS if most + rows <= self.capacity]
+            found = [self._fresh(block)[1] for block in blocks]
+            self.reset()
+            return found
+
+        return agree(threads, results)
 
     @torch.inference_mode()
     def read(self, ids: Ids) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specchat.decode.ids import Ids, on
-from specchat.model.compact import CompactDecoder
+from specchat.model.compact import CHECKED, CompactDecoder
 from specchat.model.compact_weights import Layer, Weights
 from specchat.model.errors import ContextFull
 from specchat.model.graphs import Replayer, StaticFeed, Tell
@@ -116,14 +116,15 @@ class StateHead:
     def agrees(self, threads: Threads) -> bool:
         """As of a `CompactDecoder`."""
         assert not self.length
-        pairs = self._table[:16].float()
+        most = min(CHECKED, self.capacity - 1)
+        pairs = self._table[: most + 1].float()
 
-        def logits(rows: int) -> Tensor:
-            outputs = self.feed(pairs[:rows], list(range(rows)))
-            self.rollback(rows)
-            return self.logits(outputs)
+        def results() -> list[Tensor]:
+            outputs = [self.feed(pairs[:most], list(range(most))), self.feed(pairs[most:], [most])]
+            self.reset()
+            return [self.logits(each) for each in outputs]
 
-        return agree(threads, logits)
+        return agree(threads, results)
 
     def fixed(self, states: Tensor, ids: Tensor, places: Tensor, columns: int) -> Tensor:
         """A feed for recording (see `Stack.fixed`): states [n, d], ids [n] to places [n] -> states [n, d]."""

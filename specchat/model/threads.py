@@ -2,8 +2,10 @@
 
 A forward is some hundred products one after another, and the threads wait for each other behind each. On a quiet
 machine two cores verify five rows in two thirds of the time; while the page, its browser or anything else takes
-one of them in turns, that waiting may cost several times what it gains. So both are timed, by the rows of a forward,
-and the slower one is tried again now and then. Results are the same bits with either: `agree` makes sure.
+one of them in turns, that waiting may cost several times what it gains. So both numbers are timed, on forwards of the
+same rows, one is in use, and the other is tried again now and then. Only the target's forwards are timed; the draft,
+and reading a prompt, have the number that the last of them had. Results are the same bits with either: `agree` makes
+sure.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ GAIN = 0.97
 """A trial has to take at most this share of the usual time to take over."""
 
 COLLAPSE = 1.5
-"""A forward that takes so many times the usual is slow: it ends a trial, and two of them end the use of every core."""
+"""A forward that takes so many times the usual is slow: it ends a trial, and two in a row end the use of every core."""
 
-REST, LONGEST_REST = 32, 2048
+REST, LONGEST_REST = 32, 512
 """Forwards after a failed trial of every core; each failure doubles them, up to the longest."""
 
 AGAIN = 256
@@ -64,7 +66,6 @@ class Threads:
         count = self.every if self.wide != bool(self._trying) else self.few
         if count != self.used():
             self.use(count)
-        _latest[:] = [count]
 
     def __str__(self) -> str:
         return f"{self.few} or {self.every}, by measurement"
@@ -76,61 +77,82 @@ class Threads:
             return
         usual = self._usual(rows) or seconds
         self._slow = self._slow + 1 if seconds > COLLAPSE * usual else 0
-        self._means.setdefault((self.wide, rows), Mean()).add(min(seconds, OUTLIER * usual), FADE)
+        self._add(self.wide, rows, min(seconds, OUTLIER * usual))
         self._until -= 1
         if self.wide and self._slow >= 2:
-            self._switch()
+            self._forget(wide=False)
+            self._narrow()
         elif self._until <= 0:
+            self._forget(wide=not self.wide)
             self._trying, self._ratios = TRIAL, []
 
+    def _add(self, wide: bool, rows: int, seconds: float) -> None:
+        self._means.setdefault((wide, rows), Mean()).add(seconds, FADE)
+
+    def _forget(self, wide: bool) -> None:
+        self._means = {key: mean for key, mean in self._means.items() if key[0] != wide}
+
     def _usual(self, rows: int) -> float:
-        """Seconds of such a forward with the number in use, from the nearest number of rows seen; 0 of none."""
-        seen = [(abs(at - rows), mean.value) for (wide, at), mean in self._means.items() if wide == self.wide]
-        return min(seen, default=(0, 0.0))[1]
+        """Seconds of such a forward with the number in use, from the nearest number of rows seen; 0 of none.
+
+        More rows than were seen may take a tenth more each.
+        """
+        seen = [(abs(at - rows), at, mean) for (wide, at), mean in self._means.items() if wide == self.wide]
+        if not seen:
+            return 0.0
+        _, at, mean = min(seen, key=lambda each: each[:2])
+        return mean.value * (1 + 0.1 * max(0, rows - at))
 
     def _try(self, rows: int, seconds: float) -> None:
         self._trying -= 1
         known = self._means.get((self.wide, rows))
         if known is not None:
             self._ratios.append(seconds / known.value)
-        if self._ratios and self._ratios[-1] > COLLAPSE:
+        if seconds > COLLAPSE * (self._usual(rows) or seconds):
             self._trying = 0
+            self._lose()
+            return
+        # What it takes from now on is judged by this, if it takes over.
+        self._add(not self.wide, rows, seconds)
         if self._trying:
             return
-        if self._ratios and sum(self._ratios) < GAIN * len(self._ratios):
-            self._switch()
+        if not self._ratios:
+            self._until = FIRST
+        elif sum(self._ratios) >= GAIN * len(self._ratios):
+            self._lose()
         elif self.wide:
+            self._narrow()
+        else:
+            self.wide, self._slow, self._until = True, 0, AGAIN
+
+    def _lose(self) -> None:
+        """A trial of the other number was no gain."""
+        if self.wide:
             self._until, self._rest = AGAIN, REST
         else:
-            self._fail()
+            self._narrow()
 
-    def _switch(self) -> None:
-        """The other number from now on; what it took when it was last in use is forgotten."""
-        self.wide, self._slow = not self.wide, 0
-        self._means = {key: mean for key, mean in self._means.items() if key[0] != self.wide}
-        if self.wide:
-            self._until = AGAIN
-        else:
-            self._fail()
-
-    def _fail(self) -> None:
-        """Every core has lost: the longer until it is tried again."""
+    def _narrow(self) -> None:
+        """All but one from now on; the more often this comes, the longer until every core is tried again."""
+        self.wide, self._slow = False, 0
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
 
 
-_latest: list[int] = []
-"""What `in_use` tells: one number, or none while nobody chooses."""
+_chosen: list[int | Threads] = []
+"""What `in_use` tells."""
 
 
-def in_use() -> int:
-    """Threads that the latest forward had, whichever thread asks: torch would tell each thread its own number."""
-    return _latest[0] if _latest else torch.get_num_threads()
+def in_use() -> int | str:
+    """How many threads forwards have, or between which numbers is chosen: torch would tell each thread its own."""
+    chosen = _chosen[0] if _chosen else torch.get_num_threads()
+    return chosen if isinstance(chosen, int) else str(chosen)
 
 
-def fix(count: int) -> None:
-    """So many threads from now on, for whatever runs next."""
-    torch.set_num_threads(count)
-    _latest.clear()
+def settle(chosen: int | Threads) -> None:
+    """From now on forwards have so many threads, or as many as are chosen."""
+    _chosen[:] = [chosen]
+    if isinstance(chosen, int):
+        torch.set_num_threads(chosen)
 
 
 def default_threads() -> int:
@@ -150,14 +172,14 @@ def measured_threads() -> Threads | None:
     return Threads(few, every) if every > few else None
 
 
-def agree(threads: Threads, forward: Callable[[int], Tensor], rows: Sequence[int] = (1, 2, 5, 16)) -> bool:
-    """Whether forwards of so many rows give the same bits with either number: else a seed would not repeat a text."""
+def agree(threads: Threads, results: Callable[[], Sequence[Tensor]]) -> bool:
+    """Whether results are the same bits with either number: else a seed would not repeat a text."""
 
-    def bits(count: int, n: int) -> Tensor:
+    def bits(count: int) -> list[Tensor]:
         threads.use(count)
-        return forward(n).clone()
+        return [result.clone() for result in results()]
 
     try:
-        return all(torch.equal(bits(threads.few, n), bits(threads.every, n)) for n in rows)
+        return all(map(torch.equal, bits(threads.few), bits(threads.every)))
     finally:
         threads.use(threads.few)

@@ -197,3 +197,12 @@ def test_a_plain_step_that_met_a_busy_machine_does_not_hide_a_loss_for_long() ->
         pilot.learn(replace(event, verify_s=event.verify_s * (10 if index < 3 else 1)))
         gammas.append(gamma)
     assert sum(gammas[150:]) < 60, "it still speculates"
+
+
+def test_woken_by_another_reply_it_tries_what_adaptive_gamma_would() -> None:
+    """Not the slider's 16: one round of that may lose all that a trial is for."""
+    both, bad = Settings(16, guard=True, adaptive=True), World([0.15], draft=0.0004, row=0.0002, jitter=0.0)
+    pilot = Pilot()
+    steer([replace(bad)], replace(both, adaptive=False), 1, pilot=pilot)
+    run = steer([replace(bad)], both, 1, tokens=200, pilot=pilot)
+    assert max(run.gammas) <= 8, "more than adaptive γ itself ever measures"

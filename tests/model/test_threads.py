@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.model.compact import CompactDecoder
-from specchat.model.threads import LONGEST_REST, Threads, agree, in_use
+from specchat.model.threads import LONGEST_REST, Threads, agree, in_use, settle
 from tests.tiny import TINY_VOCAB, Kind, tiny_model
 
 Busy = Callable[[float], bool]
@@ -130,16 +130,42 @@ def test_results_that_depend_on_the_threads_are_noticed() -> None:
         nonlocal count
         count = n
 
-    def forward(rows: int) -> Tensor:
-        return torch.full((rows, 3), 1.0 + (1e-6 if count == 2 and rows == 5 else 0.0))
+    def results() -> list[Tensor]:
+        return [torch.ones(3), torch.full((5, 3), 1.0 + (1e-6 if count == 2 else 0.0))]
 
     threads = Threads(1, 2, use=use, used=lambda: count)
-    assert not agree(threads, forward)
+    assert not agree(threads, results)
     assert count == 1
-    assert agree(threads, lambda rows: torch.ones(rows, 3))
+    assert agree(threads, lambda: [torch.ones(3)])
 
 
-def test_a_record_tells_the_number_of_the_latest_forward() -> None:
+@pytest.mark.parametrize("collapse", [3.0, 20.0])
+def test_a_machine_that_becomes_busy_just_after_the_switch_is_noticed(collapse: float) -> None:
+    busy = False
+    machine = Machine(lambda now: busy, 0.7, 2, collapse)
+    while not machine.threads.wide:
+        machine.run(1)
+    busy = True
+    machine.wide.clear()
+    machine.run(40)
+    assert sum(machine.wide) <= 4
+
+
+def test_a_trial_of_rows_never_seen_is_neither_won_nor_lost() -> None:
     machine = Machine(quiet, 0.7, 1)
-    machine.run(100)
-    assert in_use() == machine.count == 2
+    machine.run(8)
+    machine.run(3, lambda n: 5 + n)
+    assert not machine.threads.wide and sum(machine.wide[-3:]) == 3
+    machine.run(12)
+    assert machine.threads.wide, "it had to wait as after a loss"
+
+
+def test_a_record_tells_what_forwards_have_whoever_asks() -> None:
+    before = torch.get_num_threads()
+    try:
+        settle(3)
+        assert torch.get_num_threads() == in_use() == 3
+        settle(Threads(1, 2))
+        assert in_use() == "1 or 2, by measurement"
+    finally:
+        settle(before)

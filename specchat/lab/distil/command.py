@@ -34,6 +34,7 @@ from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
 from specchat.model.memory import free_memory
 from specchat.model.store import cache_root
+from specchat.model.threads import default_threads
 from specchat.pair import Pair, Progress, open_pair
 
 Say = Callable[[str], None]
@@ -51,7 +52,9 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     kind = kind_of(args.kind, options)
     out = args.out or Path("draft-layers" if args.kind == "layers" else "draft.safetensors")
     check(args, options, kind, out)
-    pair = open_pair(replace(options, draft="none", context=options.context or LONGEST), progress)
+    # A fixed number: training would otherwise go on with whichever was in use last.
+    fixed = replace(options, threads=options.threads or default_threads())
+    pair = open_pair(replace(fixed, draft="none", context=options.context or LONGEST), progress)
     if not isinstance(pair.target, CompactDecoder):
         raise UnsupportedModel(
             "A draft can be made for Llama-, Mistral- and Qwen-like targets only, whose hidden states are at hand. "
