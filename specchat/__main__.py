@@ -3,15 +3,17 @@
 import os
 import sys
 
+import specchat
+
 if sys.argv[1:2] == ["replay"]:
     # Needs no model: so not to wait for torch.
     from specchat.lab.replay_command import main as replay
 
     sys.exit(replay(sys.argv[2:]))
 
-if sys.argv[1:2] == ["bench"] and os.environ.get("GOMP_SPINCOUNT") == "5000":
+if sys.argv[1:2] == ["bench"] and os.environ.get("GOMP_SPINCOUNT") == specchat.SPINS:
     # Others are measured in this process too, and as they run by themselves: with OpenMP's own default.
-    os.environ["GOMP_SPINCOUNT"] = "300000"
+    del os.environ["GOMP_SPINCOUNT"]
 
 from specchat.cli import main
 

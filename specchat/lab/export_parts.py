@@ -80,8 +80,8 @@ def _machine(record: Record) -> list[str]:
     about = record.head.hardware
     found = [str(about[name]) for name in ("gpu", "system", "machine") if about.get(name)]
     if about.get("threads"):
-        threads = "1 thread" if about["threads"] == 1 else f"threads: {about['threads']}"
-        found.append(f"{threads}; {about.get('cores')} cores")
+        threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+        found.append(f"{threads} of {about.get('cores')} cores")
     return found
 
 

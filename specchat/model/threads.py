@@ -68,7 +68,7 @@ class Threads:
             self.use(count)
 
     def __str__(self) -> str:
-        return f"{self.few} or {self.every}, by measurement"
+        return f"{self.few} or {self.every}"
 
     def learn(self, rows: int, seconds: float) -> None:
         """It has ended."""
@@ -143,7 +143,7 @@ _chosen: list[int | Threads] = []
 
 
 def in_use() -> int | str:
-    """How many threads forwards have, or between which numbers is chosen: torch would tell each thread its own."""
+    """How many threads forwards have; "1 or 2" where that is measured. torch would tell each thread its own number."""
     chosen = _chosen[0] if _chosen else torch.get_num_threads()
     return chosen if isinstance(chosen, int) else str(chosen)
 

@@ -166,6 +166,6 @@ def test_a_record_tells_what_forwards_have_whoever_asks() -> None:
         settle(3)
         assert torch.get_num_threads() == in_use() == 3
         settle(Threads(1, 2))
-        assert in_use() == "1 or 2, by measurement"
+        assert in_use() == "1 or 2"
     finally:
         settle(before)
