@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 FEW = 3
 """Plain steps taken after a reply."""
+
+CALM_S = 0.3
+"""Seconds before they begin: the page is drawing the reply that has just ended, on the same cores."""
 
 KEPT = 9
 """The latest of them count."""
@@ -62,13 +66,23 @@ def look_again(pair: Paced, stats: Stats, sampling: Sampling, cancelled: Callabl
     between two steps: somebody waits. Raises nothing: it is an extra.
     """
     try:
-        if stats.plain_rounds < stats.rounds:
+        if stats.plain_rounds < stats.rounds and _calm(cancelled):
             pair.plain_steps.extend(_steps(pair.target, sampling, cancelled))
     except Exception:
         log.exception("the plain step could not be measured again")
     if pair.plain_steps:
         pair.plain_step_s = statistics.median(pair.plain_steps)
         pair.plain_step_source = f"measured after the last replies ({len(pair.plain_steps)} steps)"
+
+
+def _calm(cancelled: Callable[[], bool]) -> bool:
+    """Waits; False as soon as somebody else waits too."""
+    until = time.monotonic() + CALM_S
+    while time.monotonic() < until:
+        if cancelled():
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _steps(target: Forward, sampling: Sampling, cancelled: Callable[[], bool]) -> list[float]:

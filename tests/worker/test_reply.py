@@ -15,7 +15,7 @@ from specchat.decode.stats import Stats
 from specchat.pair import Pair
 from specchat.reply import reply
 from specchat.worker import Done, Event, Job, Live, Reading, Step, Worker
-from specchat.yardstick import FEW, KEPT, look_again
+from specchat.yardstick import CALM_S, FEW, KEPT, look_again
 from tests.worker.jobs import (
     END,
     GREEDY,
@@ -188,3 +188,22 @@ def test_measuring_again_gives_way_and_survives_trouble(monkeypatch: pytest.Monk
     assert not pair.plain_steps and pair.target.ids == held
     look_again(pair, done.stats, Sampling(), lambda: False)
     assert len(pair.plain_steps) == FEW and pair.target.ids == held
+
+
+def test_the_page_draws_the_reply_before_plain_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side on two cores they took up to four times as long; and whoever asks meanwhile waits for none of it."""
+    pair, slept = pair_of(), [0.0]
+    done = reply(
+        pair, job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30)), lambda: False, list().append
+    )
+
+    def sleep(seconds: float) -> None:
+        slept[0] += seconds
+
+    monkeypatch.setattr("specchat.yardstick.time.sleep", sleep)
+    monkeypatch.setattr("specchat.yardstick.time.monotonic", lambda: slept[0])
+    look_again(pair, done.stats, Sampling(), lambda: slept[0] > 0.05)
+    assert 0.05 < slept[0] < 0.1 and not pair.plain_steps, "it went on waiting, or measured"
+    slept[0] = 0.0
+    look_again(pair, done.stats, Sampling(), lambda: False)
+    assert slept[0] >= CALM_S and len(pair.plain_steps) == FEW
