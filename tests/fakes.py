@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from specchat.decode import law as laws
 from specchat.decode.drafters import Forward, Proposal
 from specchat.decode.ids import UNKNOWN, Ids, listed
 from specchat.decode.sampling import Sampling
@@ -215,7 +216,9 @@ class Forced:
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         self.asked.append(n)
         ids = self.blocks.pop(0)[:n] if self.blocks else ()
-        return Proposal(ids, None if self.q is None else self.q[: len(ids)], 0, self.name if ids else "")
+        return Proposal(
+            ids, None if self.q is None else laws.Law(self.q[: len(ids)]), 0, self.name if ids else ""
+        )
 
     def reset(self) -> None:
         self.committed = []

@@ -23,6 +23,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from specchat.decode.law import Law
 from specchat.decode.sampling import Sampling, verify
 from tests.fakes import Script
 from tests.tiny import TINY_VOCAB
@@ -168,17 +169,27 @@ def _threshold(holds: Callable[[float], bool]) -> float:
     return 1.0 if high == 1.0 else high
 
 
-def exact_verdict(p: Tensor, q: Tensor | None, drafted: Sequence[int]) -> dict[tuple[int, int], float]:
+def as_law(law: Law | Tensor) -> Law:
+    """A table [n, V] as laws over all ids."""
+    return law if isinstance(law, Law) else Law(law)
+
+
+def exact_verdict(
+    p: Law | Tensor, q: Law | Tensor | None, drafted: Sequence[int]
+) -> dict[tuple[int, int], float]:
     """The exact law of `verify`: (accepted, next id) → probability, its uniform draws integrated out.
 
-    Black box but for two facts: each proposal has a draw of its own and is kept below a threshold; the next
-    id does not decrease with its draw.
+    Black box but for two facts: each proposal has a draw of its own and is kept below a threshold; the place of
+    the next id in its row of p does not decrease with its draw.
     """
-    rng, n, width = torch.Generator(), len(drafted), p.shape[-1]
+    rng, n, own, other = torch.Generator(), len(drafted), as_law(p), None if q is None else as_law(q)
+    entries = own.ids if own.ids is not None else torch.arange(own.p.shape[1]).expand_as(own.p)
+    rows: list[list[int]] = entries.tolist()
 
     def verdict(u: Sequence[float], point: float) -> tuple[int, int]:
         with uniforms(u, point):
-            return verify(p, q, drafted, rng)
+            accepted, following = verify(own, other, drafted, rng)
+            return int(accepted), rows[int(accepted)].index(int(following))
 
     keep = [
         _threshold(lambda u, i=i: verdict([0.0] * i + [u] + [1.0] * (n - i - 1), 0.0)[0] > i)
@@ -192,9 +203,10 @@ def exact_verdict(p: Tensor, q: Tensor | None, drafted: Sequence[int]) -> dict[t
             # The largest draw below 1 is refused whenever anything is.
             u = [0.0] * accepted + [1 - 2**-24] * (n - accepted)
             below = [
-                _threshold(lambda point, k=k, u=u: verdict(u, point)[1] <= k) for k in range(width - 1)
+                _threshold(lambda point, k=k, u=u: verdict(u, point)[1] <= k)
+                for k in range(len(rows[accepted]) - 1)
             ] + [1.0]
-            for id, (low, high) in enumerate(itertools.pairwise([0.0, *below])):
+            for id, (low, high) in zip(rows[accepted], itertools.pairwise([0.0, *below]), strict=True):
                 law[accepted, id] = law.get((accepted, id), 0.0) + turned_down * (high - low)
         if accepted < n:
             reached *= keep[accepted]

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from specchat.decode.clock import finish
 from specchat.decode.ids import Ids
-from specchat.decode.sampling import Sampling, probs, sample
+from specchat.decode.law import Law, stacked
+from specchat.decode.sampling import Sampling, draw, law_of
 
 READ_CHUNK = 128
 """Prompt ids read per forward: the longest that a cancelled request goes on reading."""
@@ -102,24 +103,24 @@ def read_prompt(model: Forward, ids: Sequence[int], go_on: Callable[[], bool] | 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """ids to judge and q [n, V], the law each was drawn from (None: certainty). forwards: draft forwards spent.
+    """ids to judge and q, n rows, the law each was drawn from (None: certainty). forwards: draft forwards spent.
 
     Ids that were drawn are a tensor, whose values nobody has waited for.
     """
 
     ids: Ids = ()
-    q: Tensor | None = None
+    q: Law | None = None
     forwards: int = 0
     source: str = ""
 
 
-def certainty(row: Tensor, logits: Tensor, sampling: Sampling) -> float:
-    """Probability of the likeliest next id: by the law row [1, V] that will be drawn from, and for a greedy draft,
+def certainty(row: Law, logits: Tensor, sampling: Sampling) -> float:
+    """Probability of the likeliest next id: by the law, one row, that will be drawn from, and for a greedy draft,
     whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn.
 
     A number for the host, which decides by it: with a confidence every proposal is waited for.
     """
-    return float(logits.softmax(dim=-1).max() if sampling.greedy else row.max())
+    return float(logits.softmax(dim=-1).max() if sampling.greedy else row.p.max())
 
 
 class Drafter(Protocol):
@@ -186,7 +187,7 @@ class ModelDrafter:
     def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
         n = min(n, self.model.capacity - len(self.committed) + 1)
         ids = torch.empty(0, dtype=torch.long, device=rng.device)
-        rows: list[Tensor] = []
+        rows: list[Law] = []
         feed: Ids = self.committed[len(self.model.ids) :]
         forwards = 0
         if n > 0 and len(feed) > 2:
@@ -197,16 +198,16 @@ class ModelDrafter:
             # Onto the target's device, where the generator draws and the verdict falls.
             logits = self.model.forward(feed)[-1:].to(rng.device)
             forwards += 1
-            row = probs(logits, self.committed, sampling, ids)
+            row = law_of(logits, self.committed, sampling, ids)
             if confidence and certainty(row, logits, sampling) < confidence:
                 break
             # What was drawn is fed as it is: nobody waits for its value.
-            feed = sample(row[0], rng).view(1)
+            feed = draw(row, rng)
             ids = torch.cat([ids, feed])
             rows.append(row)
         if not rows:
             return Proposal(forwards=forwards)
-        return Proposal(ids, torch.cat(rows), forwards, self.name)
+        return Proposal(ids, stacked(rows), forwards, self.name)
 
     def reset(self) -> None:
         self.committed = []

@@ -22,7 +22,7 @@ from specchat.decode.events import Finished, Prefill, Reason, Round
 from specchat.decode.ids import joined
 from specchat.decode.pilot import Pilot
 from specchat.decode.request import Request
-from specchat.decode.sampling import BadLogits, Sampling, probs
+from specchat.decode.sampling import BadLogits, Sampling, law_of
 from specchat.decode.settings import MAX_GAMMA as MAX_GAMMA
 from specchat.decode.settings import Settings as Settings
 from specchat.decode.verdict import judge, read
@@ -103,7 +103,7 @@ class Engine:
         cached = len(self.target.ids)
         logits = self.target.forward(joined(committed[cached:], draft.ids))
         clock.mark()
-        p = probs(logits[-len(draft.ids) - 1 :].to(device), committed, sampling, draft.ids)
+        p = law_of(logits[-len(draft.ids) - 1 :].to(device), committed, sampling, draft.ids)
         packed = judge(p, draft, request.rng)
         clock.mark()
         verdict = read(packed)  # the round's one wait for the device
@@ -111,7 +111,7 @@ class Engine:
             self._drop_drafter(request, BadLogits())
             self.target.rollback(len(draft.ids))
             draft = Proposal(forwards=draft.forwards)
-            verdict = read(judge(p[:1], draft, request.rng))
+            verdict = read(judge(p.first(1), draft, request.rng))
         if not verdict.sound:
             raise BadLogits
         self.target.ids[cached:] = [*committed[cached:], *verdict.drafted]

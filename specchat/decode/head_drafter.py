@@ -15,7 +15,8 @@ from torch import Tensor
 from specchat.decode.clock import finish
 from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, common_prefix, device_of
 from specchat.decode.ids import Ids
-from specchat.decode.sampling import Sampling, probs, sample
+from specchat.decode.law import Law, stacked
+from specchat.decode.sampling import Sampling, draw, law_of
 
 
 class Head(Protocol):
@@ -88,15 +89,15 @@ class HeadDrafter:
         assert state is not None
         history, subset = self._history(sampling), self.head.subset.to(rng.device)
         columns = torch.empty(0, dtype=torch.long, device=rng.device)
-        rows: list[Tensor] = []
+        rows: list[Law] = []
         try:
             while True:
                 # Onto the target's device, where the generator draws and the verdict falls.
                 logits = self.head.logits(state).to(rng.device)
-                row = probs(logits, history, sampling, columns)
+                row = law_of(logits, history, sampling, columns)
                 if confidence and certainty(row, logits, sampling) < confidence:
                     break
-                columns = torch.cat([columns, sample(row[0], rng).view(1)])
+                columns = torch.cat([columns, draw(row, rng)])
                 rows.append(row)
                 if len(rows) == n:
                     break
@@ -107,7 +108,7 @@ class HeadDrafter:
             self._forget_behind(pairs)
         if not rows:
             return Proposal(forwards=forwards)
-        return Proposal(subset[columns], self._widened(torch.cat(rows)), forwards, self.name)
+        return Proposal(subset[columns], self._renamed(stacked(rows)), forwards, self.name)
 
     def reset(self) -> None:
         self.committed = []
@@ -136,8 +137,9 @@ class HeadDrafter:
             return []
         return [self._places[id] for id in self.committed if id in self._places]
 
-    def _widened(self, rows: Tensor) -> Tensor:
-        """Over the whole vocabulary [n, V]: what is not in the subset has no chance."""
-        full = rows.new_zeros((len(rows), self.target.vocab))
-        full[:, self.head.subset.to(rows.device)] = rows
-        return full
+    def _renamed(self, columns: Law) -> Law:
+        """By ids instead of columns of the head's logits: what is not among them has no chance."""
+        subset = self.head.subset.to(columns.p.device)
+        if columns.ids is not None:
+            return Law(columns.p, subset[columns.ids])
+        return Law(columns.p, subset.expand(len(columns), -1))

@@ -1,6 +1,6 @@
 """From logits to a distribution, from a distribution to an id, and the verdict on a draft.
 
-One `probs` serves draft and target: that is what "aligned sampling" means here, and it makes the
+One `law_of` serves draft and target: that is what "aligned sampling" means here, and it makes the
 acceptance rule see exactly the q that was sampled from. Everything is float32.
 
 Nothing here makes the host wait for a device: what is drawn and judged stays on it, as tensors. So bad logits cannot
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.decode.ids import Ids, on
+from specchat.decode.law import Law, certain
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the division by T would only amplify rounding."""
@@ -87,34 +88,36 @@ def _require(holds: bool, name: str, value: float, allowed: str) -> None:
 
 
 @torch.inference_mode()
-def probs(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: Ids = ()) -> Tensor:
+def law_of(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: Ids = ()) -> Law:
     """The law of the next id for each row.
 
     logits: [n, V] float32. history, then drafted: every id before the last row's prediction; each earlier row
-    sees one id fewer. Returns [n, V] float32, rows summing to 1; a row of logits that holds NaN or +inf, or nothing
-    but -inf, becomes nan from end to end (see `checked`).
+    sees one id fewer. A row of logits that holds NaN or +inf, or nothing but -inf, gives nan from end to end.
     """
     if sampling.penalised:
         logits = _penalise(logits, history, drafted, sampling)
-    width = logits.shape[-1]
     if sampling.greedy:
-        none = _nothing(logits.amax(dim=-1, keepdim=True))
-        return none.expand_as(logits).clone().scatter_(-1, logits.argmax(dim=-1, keepdim=True), none + 1)
-    if 0 < sampling.top_k < width:
+        ids = logits.argmax(dim=-1, keepdim=True)
+        return Law(_nothing(logits.gather(-1, ids)) + 1, ids)
+    if 0 < sampling.top_k < logits.shape[-1]:
         values, ids = _largest(logits, sampling.top_k)
-        kept = _filter((values / sampling.temperature).softmax(dim=-1), sampling)
-        return _nothing(values[:, :1]).expand_as(logits).clone().scatter_(-1, ids, kept)
+        return Law(_filter((values / sampling.temperature).softmax(dim=-1), sampling), ids)
     full = (logits / sampling.temperature).softmax(dim=-1)
     if sampling.top_p >= 1 and sampling.min_p <= 0:
-        return full
-    return _nucleus(full, sampling)
+        return Law(full)
+    return Law(_nucleus(full, sampling))
 
 
-def checked(law: Tensor) -> Tensor:
-    """The same law [n, V]; raises BadLogits if a row of it is nan. The host waits for the answer."""
-    if bool(law[:, 0].isnan().any()):
+def probs(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: Ids = ()) -> Tensor:
+    """The same as a table [n, V], a column for each id."""
+    return law_of(logits, history, sampling, drafted).dense(logits.shape[-1])
+
+
+def checked(table: Tensor) -> Tensor:
+    """The same laws [n, V]; raises BadLogits if a row of them is nan. The host waits for the answer."""
+    if bool(table[:, 0].isnan().any()):
         raise BadLogits
-    return law
+    return table
 
 
 def _nothing(largest: Tensor) -> Tensor:
@@ -209,38 +212,35 @@ def _met(running: Tensor, point: Tensor) -> Tensor:
     return torch.searchsorted(running[:-1], point, right=True)
 
 
+def draw(law: Law, rng: torch.Generator) -> Tensor:
+    """An id, int64 [1], by a law of one row, which need not sum to 1."""
+    place = sample(law.p[0], rng).view(1)
+    return place if law.ids is None else law.ids[0].index_select(0, place)
+
+
 @torch.inference_mode()
-def verify(p: Tensor, q: Tensor | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def verify(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Judges a draft: (how many proposals are kept, the id that follows them), int64 without dimensions.
 
-    p: [n+1, V], the target's law after each kept prefix. q: [n, V], the law each proposal was really
+    p: n+1 rows, the target's law after each kept prefix. q: n rows, the law each proposal was really
     sampled from; None means certainty (one-hot at the proposal). Leviathan et al. 2023, algorithm 1:
     keep x with probability min(1, p(x)/q(x)); at the first rejection draw from norm(max(p - q, 0));
     all kept: draw from the last row of p.
     """
     n = len(drafted)
     if n == 0:
-        return torch.zeros((), dtype=torch.long, device=p.device), sample(p[0], rng)
-    ids = on(p.device, drafted)
-    p_drafted = chances(p, ids)
-    q_drafted = torch.ones_like(p_drafted) if q is None else chances(q, ids)
-    u = torch.rand(n, generator=rng, device=p.device)
+        return torch.zeros((), dtype=torch.long, device=p.p.device), draw(p.first(1), rng).view(())
+    ids = on(p.p.device, drafted)
+    q = certain(ids) if q is None else q
+    p_drafted, q_drafted = p.chances(ids), q.chances(ids)
+    u = torch.rand(n, generator=rng, device=ids.device)
     # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
     kept = u * q_drafted < p_drafted
     accepted = kept.long().cumprod(dim=-1).sum()
     refused, place = accepted < n, accepted.clamp(max=n - 1)
     # One way for both ends: with all kept there is nothing to take from p.
-    law = p.index_select(0, accepted)[0]
-    if q is None:
-        wrong = ids.index_select(0, place)
-        residual = law.scatter(0, wrong, law.gather(0, wrong) * ~refused)
-    else:
-        residual = q.index_select(0, place)[0]
-        torch.addcmul(law, residual, refused.to(law), value=-1, out=residual).clamp_(min=0.0)
+    own = p.row(accepted)
+    residual = (own.p - q.row(place).at(own) * refused).clamp_(min=0.0)
     empty = residual.sum() <= 0
-    return accepted, sample(residual.addcmul_(law, empty.to(law)), rng)
-
-
-def chances(law: Tensor, ids: Tensor) -> Tensor:
-    """The probability [n] of each of ids [n] in its own row of law [n or more, V]."""
-    return law[: len(ids)].gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    following = draw(Law(residual.addcmul_(own.p, empty.to(residual)), own.ids), rng)
+    return accepted, following.view(())

@@ -11,7 +11,8 @@ from torch import Tensor
 from specchat.decode.drafters import Proposal
 from specchat.decode.events import Origin, Rejected, Token
 from specchat.decode.ids import on
-from specchat.decode.sampling import chances, verify
+from specchat.decode.law import Law
+from specchat.decode.sampling import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +59,18 @@ class Verdict:
         return "bonus" if self.accepted == len(self.drafted) else "recovered"
 
 
-def judge(p: Tensor, draft: Proposal, rng: torch.Generator) -> Tensor:
-    """The verdict on a draft of n ids by the target's law p [n+1, V], float64 [4 + 3n]: see `read`.
+def judge(p: Law, draft: Proposal, rng: torch.Generator) -> Tensor:
+    """The verdict on a draft of n ids by the target's law, n+1 rows; float64 [4 + 3n]: see `read`.
 
     float64 holds every id and every float32 exactly. Nothing is read to the host yet.
     """
     accepted, following = verify(p, draft.q, draft.ids, rng)
-    ids = on(p.device, draft.ids)
-    p_drafted = chances(p, ids)
-    q_drafted = torch.ones_like(p_drafted) if draft.q is None else chances(draft.q, ids)
-    p_following = p.take(accepted * p.shape[-1] + following)
+    ids = on(p.p.device, draft.ids)
+    p_drafted = p.chances(ids)
+    q_drafted = torch.ones_like(p_drafted) if draft.q is None else draft.q.chances(ids)
+    p_following = p.row(accepted).chances(following.view(1))
     # A row is nan from end to end or nowhere, so its first place speaks for all of it.
-    numbers = (accepted, following, p_following, p[:, 0].sum(), ids, p_drafted, q_drafted)
+    numbers = (accepted, following, p_following, p.p[:, 0].sum(), ids, p_drafted, q_drafted)
     return torch.cat([each.double().view(-1) for each in numbers])
 
 

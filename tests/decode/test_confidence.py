@@ -21,6 +21,7 @@ from specchat.decode import drafters, head_drafter
 from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter, Proposal
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.head_drafter import HeadDrafter
+from specchat.decode.law import Law
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
 from tests.decode.test_head_drafter import ScriptHead
@@ -61,19 +62,19 @@ def every_proposal(make: Callable[[], Drafter], n: int, confidence: float) -> li
         script = scripts.pop()
         drawn: list[int] = []
 
-        def draw(weights: Tensor, rng: torch.Generator, script: tuple[int, ...], drawn: list[int]) -> Tensor:
+        def draw(law: Law, rng: torch.Generator, script: tuple[int, ...], drawn: list[int]) -> Tensor:
             """The script's next id; behind its end 0, and the other ids of that place are left to later runs."""
             if len(drawn) >= len(script):
-                scripts.extend((*drawn, id) for id in range(1, len(weights)))
+                scripts.extend((*drawn, id) for id in range(1, VOCAB))
             drawn.append(script[len(drawn)] if len(drawn) < len(script) else 0)
-            return torch.tensor(drawn[-1])
+            return torch.tensor(drawn[-1:])
 
         drafter, by_script = make(), partial(draw, script=script, drawn=drawn)
         drafter.start(PROMPT, lambda: True)
-        with patch.object(drafters, "sample", by_script), patch.object(head_drafter, "sample", by_script):
+        with patch.object(drafters, "draw", by_script), patch.object(head_drafter, "draw", by_script):
             proposal = drafter.propose(n, SAMPLING, RNG, confidence)
         assert ids_of(proposal) == drawn, "an id that was drawn was not proposed"
-        rows = [] if proposal.q is None else list(proposal.q)
+        rows = [] if proposal.q is None else list(proposal.q.dense(VOCAB))
         found.append((prod(float(row[id]) for row, id in zip(rows, drawn, strict=True)), proposal))
     assert sum(chance for chance, _ in found) == pytest.approx(1, abs=1e-5)
     return found
@@ -121,9 +122,9 @@ def test_leaving_out_an_id_that_was_drawn_is_caught() -> None:
     proposals = []
     for chance, whole in every_proposal(model, 2, 0.0):
         assert whole.q is not None
-        likely = [float(row[id]) >= 0.3 for row, id in zip(whole.q, ids_of(whole), strict=True)]
+        likely = [float(row[id]) >= 0.3 for row, id in zip(whole.q.dense(VOCAB), ids_of(whole), strict=True)]
         n = likely.index(False) if False in likely else 2
-        proposals.append((chance, Proposal(whole.ids[:n], whole.q[:n] if n else None)))
+        proposals.append((chance, Proposal(whole.ids[:n], whole.q.first(n) if n else None)))
     assert float((law_of_two(proposals) - RIGHT).abs().max()) > 0.01
 
 
@@ -132,7 +133,11 @@ def test_another_sampling_of_the_draft_changes_what_is_proposed_and_not_the_law(
     with patch.object(ModelDrafter, "propose", partialmethod(_misaligned, ModelDrafter.propose)):
         other = every_proposal(model, 2, 0.0)
     first, misaligned = proposals[0][1].q, other[0][1].q
-    assert first is not None and misaligned is not None and not torch.allclose(first, misaligned, atol=0.1)
+    assert (
+        first is not None
+        and misaligned is not None
+        and not torch.allclose(first.dense(VOCAB), misaligned.dense(VOCAB), atol=0.1)
+    )
     assert float((law_of_two(other) - RIGHT).abs().max()) < 1e-4
 
 

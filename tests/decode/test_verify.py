@@ -11,7 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specchat.decode.sampling import Sampling, probs, verify
+from specchat.decode.law import Law
+from specchat.decode.sampling import Sampling, law_of, probs, verify
 from tests.oracle import exact_verdict, library_law, uniforms
 
 exhaustive = hypothesis_settings(max_examples=25, deadline=None, derandomize=True)
@@ -92,8 +93,8 @@ def test_two_drafted_ids_leave_exactly_the_targets_joint_law_with_every_filter_a
     """γ = 2, enumerated over both proposals, all verdicts and the replacement. The truth is the library's."""
     target, draft, history = logits_table(seed, size), logits_table(seed + 1, size), [0, 1, 0]
 
-    def rows(table: Tensor, first: int) -> Tensor:
-        return probs(table[[0, 1 + first]], [*history, first], sampling)
+    def rows(table: Tensor, first: int) -> Law:
+        return law_of(table[[0, 1 + first]], [*history, first], sampling)
 
     right: dict[tuple[int, int], float] = {}
     p_first = library_law(target[0], history, sampling)
@@ -103,10 +104,11 @@ def test_two_drafted_ids_leave_exactly_the_targets_joint_law_with_every_filter_a
     law = dict.fromkeys(right, 0.0)
     for a, b in itertools.product(range(size), repeat=2):
         q = rows(draft, a)
-        drawn = float(q[0, a] * q[1, b])
+        drawn = float(q.chances(torch.tensor([a, b])).prod())
         if drawn == 0:
             continue
-        p = torch.cat([rows(target, a), torch.full((1, size), 1 / size)])
+        # What follows two kept proposals is summed over.
+        p = law_of(torch.cat([target[[0, 1 + a]], torch.zeros(1, size)]), [*history, a, b], sampling)
         for (accepted, following), chance in exact_verdict(p, q, [a, b]).items():
             if accepted == 0:
                 after = library_law(target[1 + following], [*history, following], sampling)
@@ -156,14 +158,14 @@ def test_an_empty_difference_falls_back_to_the_targets_law() -> None:
 def test_an_impossible_proposal_is_refused_even_at_a_draw_of_zero(q: Tensor | None) -> None:
     p = torch.tensor([[0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])
     with uniforms([0.0], 0.0):
-        accepted, following = verify(p, q, [0], torch.Generator())
+        accepted, following = verify(Law(p), None if q is None else Law(q), [0], torch.Generator())
     assert accepted == 0 and following in (1, 2)
 
 
 def test_a_proposal_as_likely_as_the_draft_says_is_kept_even_at_the_largest_draw() -> None:
     p = torch.tensor([[0.3, 0.7], [0.5, 0.5]])
     with uniforms([1 - 2**-24], 0.0):
-        assert verify(p, p[:1], [0], torch.Generator())[0] == 1
+        assert verify(Law(p), Law(p[:1]), [0], torch.Generator())[0] == 1
 
 
 def test_the_temperature_asked_for_is_the_temperature_judged_with() -> None:
@@ -182,13 +184,13 @@ def test_the_replacement_stands_at_the_first_refused_place(gamma: int) -> None:
     for j in range(gamma + 1):
         drafted = [place if place < j else width - 1 for place in range(gamma)]
         for q in (None, torch.nn.functional.one_hot(torch.tensor(drafted), width).float()):
-            got = verify(p, q, drafted, torch.Generator().manual_seed(0))
+            got = verify(Law(p), None if q is None else Law(q), drafted, torch.Generator().manual_seed(0))
             assert got == (j, j), f"wrong from place {j} of {gamma}: {got}"
 
 
 def test_nothing_behind_the_first_refusal_is_counted() -> None:
     p = torch.eye(6)[:5]
-    assert verify(p, None, [0, 5, 2, 3], torch.Generator())[0] == 1, "kept, refused, kept, kept counts 1"
+    assert verify(Law(p), None, [0, 5, 2, 3], torch.Generator())[0] == 1, "kept, refused, kept, kept counts 1"
 
 
 @pytest.mark.parametrize("certain", [True, False])

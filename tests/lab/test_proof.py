@@ -16,7 +16,9 @@ from specchat.decode import verdict as verdict_module
 from specchat.decode.drafters import ModelDrafter, Proposal
 from specchat.decode.engine import Settings
 from specchat.decode.ids import Ids
-from specchat.decode.sampling import Sampling, probs, sample
+from specchat.decode.law import Law
+from specchat.decode.sampling import Sampling, probs
+from specchat.decode.sampling import draw as draw_id
 from specchat.decode.stats import Stats
 from specchat.lab import proof_stats
 from specchat.lab.proof import prove
@@ -127,18 +129,20 @@ def test_a_correct_pair_passes_and_drafts_were_really_judged() -> None:
     assert all(cell.exact is not None for cell in law.cells)
 
 
-def broken(p: Tensor, q: Tensor | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def broken(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """The verifier with its residual skipped: after a rejection it draws from p itself."""
     for place, token in enumerate(map(int, drafted)):
-        chance = 1.0 if q is None else float(q[place, token])
-        if float(torch.rand((), generator=rng)) * chance >= float(p[place, token]):
-            return torch.tensor(place), sample(p[place], rng)
-    return torch.tensor(len(drafted)), sample(p[-1], rng)
+        at, id = torch.tensor(place), torch.tensor([token])
+        chance = 1.0 if q is None else float(q.row(at).chances(id))
+        if float(torch.rand((), generator=rng)) * chance >= float(p.row(at).chances(id)):
+            return at, draw_id(p.row(at), rng).view(())
+    at = torch.tensor(len(drafted))
+    return at, draw_id(p.row(at), rng).view(())
 
 
 def test_a_verifier_that_skips_the_residual_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_module, "verify", broken)
-    law = run(real_pair(0.3), n=300).law
+    law = run(real_pair(0.1), n=300).law
     assert law is not None and law.differs
     tests = {test.name: test for test in law.tests}
     assert tests["on against the exact law"].p < law.threshold
@@ -153,10 +157,14 @@ def test_discarding_a_drawn_token_for_its_probability_is_caught(monkeypatch: pyt
     def picky(self: ModelDrafter, n: int, sampling: Sampling, rng: torch.Generator, *rest: float) -> Proposal:
         given = honest(self, n, sampling, rng, *rest)
         assert given.q is not None
-        sure = [float(row[int(i)]) >= 0.4 for row, i in zip(given.q, given.ids, strict=True)]
+        sure = [
+            float(row[int(i)]) >= 0.4 for row, i in zip(given.q.dense(TINY_VOCAB), given.ids, strict=True)
+        ]
         kept = next((place for place, it_is in enumerate(sure) if not it_is), len(sure))
         return (
-            Proposal(given.ids[:kept], given.q[:kept], given.forwards, given.source) if kept else Proposal()
+            Proposal(given.ids[:kept], given.q.first(kept), given.forwards, given.source)
+            if kept
+            else Proposal()
         )
 
     monkeypatch.setattr(ModelDrafter, "propose", picky)
@@ -245,8 +253,9 @@ def test_greedy_texts_of_a_correct_pair_are_identical() -> None:
 def test_a_planted_difference_is_caught_with_its_place_and_margin(monkeypatch: pytest.MonkeyPatch) -> None:
     real = verdict_module.verify
 
-    def lenient(p: Tensor, q: Tensor | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        return (torch.tensor(1), sample(p[1], rng)) if len(drafted) else real(p, q, drafted, rng)
+    def lenient(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        one = torch.tensor(1)
+        return (one, draw_id(p.row(one), rng).view(())) if len(drafted) else real(p, q, drafted, rng)
 
     monkeypatch.setattr(verdict_module, "verify", lenient)
     rows = greedy(pair_of(draft=runner(tiny(seed=5), 512))).greedy
