@@ -188,7 +188,7 @@ def exact_verdict(
 
     def verdict(u: Sequence[float], point: float) -> tuple[int, int]:
         with uniforms(u, point):
-            accepted, following = verify(own, other, drafted, rng)
+            accepted, following, *_ = verify(own, other, drafted, rng)
             return int(accepted), rows[int(accepted)].index(int(following))
 
     keep = [

@@ -48,7 +48,7 @@ class Law:
             return self.p if other.ids is None else self.p.gather(1, other.ids)
         if other.ids is None:
             return torch.zeros_like(other.p).scatter_(1, self.ids, self.p)
-        return self.p @ (self.ids.view(-1, 1) == other.ids).to(self.p)
+        return (self.p.view(-1, 1) * (self.ids.view(-1, 1) == other.ids)).sum(0, keepdim=True)
 
     def dense(self, width: int) -> Tensor:
         """[n, width], a column for each id. A row that is no law is nan from end to end."""

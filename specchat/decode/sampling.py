@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ from specchat.decode.law import Law, certain
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the division by T would only amplify rounding."""
 
-BLOCK = 128
+BITS = 7
+BLOCK = 1 << BITS
 """Entries of a law that are looked at together where only a few of them matter."""
 
 NUCLEUS_GUESS = 512
@@ -138,7 +140,7 @@ def _largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     best = blocks.amax(dim=-1).topk(k, dim=-1).indices
     found = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
     values, places = found.topk(k, dim=-1)
-    return values, best.gather(1, places // BLOCK) * BLOCK + places % BLOCK
+    return values, best.gather(1, places >> BITS).mul_(BLOCK).add_(places & (BLOCK - 1))
 
 
 def _nucleus(full: Tensor, sampling: Sampling) -> Tensor:
@@ -214,33 +216,52 @@ def _met(running: Tensor, point: Tensor) -> Tensor:
 
 def draw(law: Law, rng: torch.Generator) -> Tensor:
     """An id, int64 [1], by a law of one row, which need not sum to 1."""
-    place = sample(law.p[0], rng).view(1)
+    return _id_at(law, sample(law.p[0], rng).view(1))
+
+
+def _id_at(law: Law, place: Tensor) -> Tensor:
+    """The id [1] of one entry of a law of one row."""
     return place if law.ids is None else law.ids[0].index_select(0, place)
 
 
+class Verified(NamedTuple):
+    """The verdict on a draft of n ids, and the probabilities behind it. int64 and float32, all on the device."""
+
+    accepted: Tensor
+    """How many proposals are kept, without dimensions."""
+    following: Tensor
+    """The id [1] that follows them."""
+    p_following: Tensor
+    """Its probability [1] by the target."""
+    p_drafted: Tensor
+    """Of each proposal at its place [n], by the target."""
+    q_drafted: Tensor
+    """The same by what it was drawn from."""
+
+
 @torch.inference_mode()
-def verify(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Judges a draft: (how many proposals are kept, the id that follows them), int64 without dimensions.
+def verify(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> Verified:
+    """Judges a draft.
 
     p: n+1 rows, the target's law after each kept prefix. q: n rows, the law each proposal was really
     sampled from; None means certainty (one-hot at the proposal). Leviathan et al. 2023, algorithm 1:
     keep x with probability min(1, p(x)/q(x)); at the first rejection draw from norm(max(p - q, 0));
     all kept: draw from the last row of p.
     """
-    n = len(drafted)
-    if n == 0:
-        return torch.zeros((), dtype=torch.long, device=p.p.device), draw(p.first(1), rng).view(())
-    ids = on(p.p.device, drafted)
+    n, ids = len(drafted), on(p.p.device, drafted)
     q = certain(ids) if q is None else q
     p_drafted, q_drafted = p.chances(ids), q.chances(ids)
-    u = torch.rand(n, generator=rng, device=ids.device)
-    # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
-    kept = u * q_drafted < p_drafted
-    accepted = kept.long().cumprod(dim=-1).sum()
-    refused, place = accepted < n, accepted.clamp(max=n - 1)
-    # One way for both ends: with all kept there is nothing to take from p.
-    own = p.row(accepted)
-    residual = (own.p - q.row(place).at(own) * refused).clamp_(min=0.0)
-    empty = residual.sum() <= 0
-    following = draw(Law(residual.addcmul_(own.p, empty.to(residual)), own.ids), rng)
-    return accepted, following.view(())
+    if n == 0:
+        accepted = torch.zeros((), dtype=torch.long, device=ids.device)
+        own, left = p, p.p[:1]
+    else:
+        u = torch.rand(n, generator=rng, device=ids.device)
+        # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
+        accepted = (u * q_drafted < p_drafted).cumprod(dim=-1).sum()
+        refused, place = accepted < n, accepted.clamp(max=n - 1)
+        # One way for both ends: with all kept there is nothing to take from p.
+        own = p.row(accepted)
+        left = (own.p - q.row(place).at(own) * refused).clamp_(min=0.0)
+        left = torch.where(left.sum() > 0, left, own.p)
+    met = sample(left[0], rng).view(1)
+    return Verified(accepted, _id_at(own, met), own.p[0].index_select(0, met), p_drafted, q_drafted)

@@ -64,19 +64,16 @@ def judge(p: Law, draft: Proposal, rng: torch.Generator) -> Tensor:
 
     float64 holds every id and every float32 exactly. Nothing is read to the host yet.
     """
-    accepted, following = verify(p, draft.q, draft.ids, rng)
-    ids = on(p.p.device, draft.ids)
-    p_drafted = p.chances(ids)
-    q_drafted = torch.ones_like(p_drafted) if draft.q is None else draft.q.chances(ids)
-    p_following = p.row(accepted).chances(following.view(1))
+    it = verify(p, draft.q, draft.ids, rng)
     # A row is nan from end to end or nowhere, so its first place speaks for all of it.
-    numbers = (accepted, following, p_following, p.p[:, 0].sum(), ids, p_drafted, q_drafted)
-    return torch.cat([each.double().view(-1) for each in numbers])
+    rows = p.p[:, 0].sum(dtype=torch.float64)
+    numbers = (rows.view(1), it.accepted.view(1), it.following, it.p_following)
+    return torch.cat([*numbers, on(p.p.device, draft.ids), it.p_drafted, it.q_drafted])
 
 
 def read(packed: Tensor) -> Verdict:
     """What `judge` packed, on the host: the one time that a round waits for the device."""
-    accepted, following, p_following, rows, *rest = packed.tolist()
+    rows, accepted, following, p_following, *rest = packed.tolist()
     n = len(rest) // 3
     return Verdict(
         drafted=tuple(map(int, rest[:n])),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from specchat import cli
 from specchat.chat.conversation import Message
@@ -17,7 +16,7 @@ from specchat.decode.drafters import ModelDrafter, Proposal
 from specchat.decode.engine import Settings
 from specchat.decode.ids import Ids
 from specchat.decode.law import Law
-from specchat.decode.sampling import Sampling, probs
+from specchat.decode.sampling import Sampling, Verified, probs
 from specchat.decode.sampling import draw as draw_id
 from specchat.decode.stats import Stats
 from specchat.lab import proof_stats
@@ -129,15 +128,22 @@ def test_a_correct_pair_passes_and_drafts_were_really_judged() -> None:
     assert all(cell.exact is not None for cell in law.cells)
 
 
-def broken(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def settled(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator, accepted: int) -> Verified:
+    """So many proposals kept, and what follows them drawn from the target's own law there."""
+    ids, row = torch.as_tensor(drafted, dtype=torch.long), p.row(torch.tensor(accepted))
+    following = draw_id(row, rng)
+    q_drafted = torch.ones(len(ids)) if q is None else q.chances(ids)
+    return Verified(torch.tensor(accepted), following, row.chances(following), p.chances(ids), q_drafted)
+
+
+def broken(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> Verified:
     """The verifier with its residual skipped: after a rejection it draws from p itself."""
     for place, token in enumerate(map(int, drafted)):
         at, id = torch.tensor(place), torch.tensor([token])
         chance = 1.0 if q is None else float(q.row(at).chances(id))
         if float(torch.rand((), generator=rng)) * chance >= float(p.row(at).chances(id)):
-            return at, draw_id(p.row(at), rng).view(())
-    at = torch.tensor(len(drafted))
-    return at, draw_id(p.row(at), rng).view(())
+            return settled(p, q, drafted, rng, place)
+    return settled(p, q, drafted, rng, len(drafted))
 
 
 def test_a_verifier_that_skips_the_residual_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,9 +259,8 @@ def test_greedy_texts_of_a_correct_pair_are_identical() -> None:
 def test_a_planted_difference_is_caught_with_its_place_and_margin(monkeypatch: pytest.MonkeyPatch) -> None:
     real = verdict_module.verify
 
-    def lenient(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        one = torch.tensor(1)
-        return (one, draw_id(p.row(one), rng).view(())) if len(drafted) else real(p, q, drafted, rng)
+    def lenient(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> Verified:
+        return settled(p, q, drafted, rng, 1) if len(drafted) else real(p, q, drafted, rng)
 
     monkeypatch.setattr(verdict_module, "verify", lenient)
     rows = greedy(pair_of(draft=runner(tiny(seed=5), 512))).greedy
