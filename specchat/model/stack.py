@@ -7,26 +7,13 @@ so that forgetting is giving an earlier one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.model.compact_weights import Layer, Weights
-
-LEAST_QUERIES = 4
-"""Rows of queries from which torch's attention on a CPU gives the same bits with any number of threads (tried with
-2.13); with fewer it takes longer too."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all)."""
-
-    first: int
-    end: int
-    mask: Tensor | None
+from specchat.model.few import MOST_ROWS, Few, View
 
 
 class Stack:
@@ -44,6 +31,8 @@ class Stack:
             (Norm(layer.norm, weights.eps), Norm(layer.mlp_norm, weights.eps)) for layer in weights.layers
         ]
         self._each = tuple(zip(weights.layers, norms, self._cache, strict=True))
+        on_cpu = device.type == "cpu" and weights.dtype == torch.float32
+        self._few = Few(weights, self._cache, self._turns) if on_cpu else None
 
     @property
     def cache_bytes(self) -> int:
@@ -53,6 +42,8 @@ class Stack:
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x [n, d] (overwritten) -> hidden states [n, d] before the final norm; writes places start… of the cache."""
         n = len(x)
+        if self._few is not None and n <= MOST_ROWS:
+            return self._few(x, start, lambda window: self._visible(start, n, window))
         return self._blocks(x, slice(start, start + n), lambda window: self._visible(start, n, window))
 
     def fixed(self, x: Tensor, places: Tensor, columns: int) -> Tensor:
@@ -111,10 +102,7 @@ class Stack:
         q = qkv[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
         q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
         keys, values = cache[0, None, :, view.first : view.end], cache[1, None, :, view.first : view.end]
-        if n * group < LEAST_QUERIES and q.device.type == "cpu":
-            seen = _attend_few(q, keys, values, view.mask)
-        else:
-            seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
+        seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
         return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
 
     def _visible(self, start: int, n: int, window: int | None) -> View:
@@ -131,16 +119,6 @@ class Stack:
         mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=hidden.device)
         mask.masked_fill_(hidden, float("-inf"))
         return mask.repeat_interleave(self.weights.heads // self.weights.kv_heads, dim=0)
-
-
-def _attend_few(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of fewer than LEAST_QUERIES rows, in the company of empty ones."""
-    rows = q.shape[2]
-    more = (0, 0, 0, LEAST_QUERIES - rows)
-    mask = None if mask is None else F.pad(mask, more)
-    return F.scaled_dot_product_attention(F.pad(q, more), keys, values, attn_mask=mask)[
-        :, :, :rows
-    ].contiguous()
 
 
 class Norm:

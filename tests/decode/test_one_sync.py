@@ -19,6 +19,7 @@ from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.ids import UNKNOWN
 from specchat.decode.request import Request
 from specchat.decode.sampling import Sampling
+from specchat.model import stack
 from specchat.model.compact import CompactDecoder
 from tests.decode.test_head_drafter import ScriptHead
 from tests.fakes import Script, Watched, arbitrary, failing
@@ -55,6 +56,12 @@ def test_the_counter_sees_every_way_to_read(read: Callable[[Tensor], object]) ->
         assert reads.found == []
         read(x)
     assert reads.found
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes as on a GPU: the kernels of a CPU (`model.few`) read from memory that is theirs."""
+    monkeypatch.setattr(stack, "MOST_ROWS", 0)
 
 
 class Counted(Engine):

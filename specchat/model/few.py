@@ -1,0 +1,166 @@
+"""The blocks for a few rows on a CPU: products by torch, everything between them by `kernels`.
+
+The same arithmetic as `Stack` itself, which serves long prompts and GPUs; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from specchat.model import kernels
+from specchat.model.compact_weights import Layer, Weights
+
+MOST_ROWS = 32
+"""Above it a step's time is arithmetic, not bookkeeping."""
+
+OWN_PLACES = 3000
+"""Rows times places seen, up to which the kernel for attention is faster than torch's, which has several threads."""
+
+LEAST_QUERIES = 4
+"""Rows of queries from which torch's attention on a CPU gives the same bits with any number of threads (tried with
+2.13); fewer are left to the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all)."""
+
+    first: int
+    end: int
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One piece of memory, for torch and for the kernels."""
+
+    tensor: Tensor
+    array: NDArray[np.float32]
+
+    @classmethod
+    def zeros(cls, *shape: int) -> Shared:
+        tensor = torch.zeros(shape)
+        return cls(tensor, tensor.numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for a pass of n rows."""
+
+    normed: Shared
+    q: Shared
+    scores: NDArray[np.float32]
+    seen: Shared
+    opened: Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One layer, its scales and its cache as arrays."""
+
+    layer: Layer
+    norm: NDArray[np.float32]
+    mlp_norm: NDArray[np.float32]
+    head_scale: NDArray[np.float32]
+    turns: NDArray[np.float32]
+    keys: NDArray[np.float32]
+    values: NDArray[np.float32]
+    cache: Tensor
+
+
+@dataclass(slots=True)
+class Few:
+    """Passes of few rows over the cache [layers, 2, kv_heads, capacity, head_dim] of a `Stack`."""
+
+    weights: Weights
+    cache: Tensor
+    turns: Tensor
+    """[capacity, 2, 1, head_dim], `stack.turns_of`."""
+    _attend: kernels.Attend = field(init=False)
+    _blocks: tuple[Block, ...] = field(init=False)
+    _rooms: dict[int, Room] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._attend = kernels.attention(self.weights.head_dim)
+        none = np.zeros((0, 1), np.float32)
+        turns = self.turns[:, :, 0].numpy()
+        self._blocks = tuple(
+            Block(
+                layer=layer,
+                norm=_floats(layer.norm),
+                mlp_norm=_floats(layer.mlp_norm),
+                head_scale=none if layer.qk_norm is None else _floats(layer.qk_norm),
+                turns=turns if layer.rotary else turns[:0],
+                keys=cache[0].numpy(),
+                values=cache[1].numpy(),
+                cache=cache[:, None],
+            )
+            for layer, cache in zip(self.weights.layers, self.cache, strict=True)
+        )
+
+    def __call__(self, x: Tensor, start: int, look: Callable[[int | None], View]) -> Tensor:
+        """x [n, d] (overwritten) -> [n, d] through all blocks; keys and values go to the places from `start` on.
+
+        look: what the rows see, by a layer's window.
+        """
+        w, n, eps = self.weights, len(x), self.weights.eps
+        group = w.heads // w.kv_heads
+        room = self._rooms.get(n) or self._make(n)
+        rows, normed = x.numpy(), room.normed.array
+        views: dict[int | None, View] = {}
+        own = n * group < LEAST_QUERIES or n * (start + n) <= OWN_PLACES
+        more: NDArray[np.float32] | None = None
+        for block in self._blocks:
+            layer = block.layer
+            if layer.window not in views:
+                views[layer.window] = look(layer.window)
+            view = views[layer.window]
+            if more is None:
+                kernels.norm(rows, block.norm, eps, normed)
+            else:
+                kernels.add_norm(rows, more, block.norm, eps, normed)
+            qkv = layer.qkv(room.normed.tensor).view(n, -1, w.head_dim).numpy()
+            turns = block.turns[start : start + n]
+            kernels.place(qkv, turns, block.head_scale, eps, block.keys, block.values, start, room.q.array)
+            if own:
+                self._attend(
+                    room.q.array, block.keys, block.values, start, group, layer.window or 0, room.scores, room.seen.array
+                )  # fmt: skip
+            else:
+                keys, values = block.cache[:, :, :, view.first : view.end].unbind()
+                seen = F.scaled_dot_product_attention(room.q.tensor, keys, values, attn_mask=view.mask)
+                kernels.collect(seen[0].transpose(0, 1).contiguous().numpy(), group, room.seen.array)
+            kernels.add_norm(rows, layer.out(room.seen.tensor).numpy(), block.mlp_norm, eps, normed)
+            kernels.gate(layer.gate_up(room.normed.tensor).numpy(), room.opened.array)
+            more = layer.down(room.opened.tensor).numpy()
+        assert more is not None
+        rows += more
+        return x
+
+    def _make(self, n: int) -> Room:
+        w = self.weights
+        d, wide = w.table.shape[1], w.heads * w.head_dim
+        inner = self._blocks[0].layer.gate_up(torch.zeros(1, d)).shape[1] // 2
+        queries = n * w.heads // w.kv_heads
+        q = Shared.zeros(1, w.kv_heads, queries, w.head_dim)
+        scores = np.empty((queries, self.cache.shape[3]), np.float32)
+        room = Room(
+            Shared.zeros(n, d),
+            Shared(q.tensor, q.array[0]),
+            scores,
+            Shared.zeros(n, wide),
+            Shared.zeros(n, inner),
+        )
+        self._rooms[n] = room
+        return room
+
+
+def _floats(tensor: Tensor) -> NDArray[np.float32]:
+    return tensor.detach().float().contiguous().numpy()

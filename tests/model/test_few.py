@@ -1,0 +1,185 @@
+"""The kernels between the products: each against torch's own formula, and whole passes with and without them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from specchat.model import few, kernels, stack
+from specchat.model.compact import CompactDecoder
+from tests.model.test_compact import CASES, VOCAB, module, some_ids
+
+many = settings(max_examples=60, deadline=None, derandomize=True)
+EPS = 1e-5
+
+
+def floats(seed: int, *shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape, scale=2).astype(np.float32)
+
+
+def close(got: NDArray[np.float32], right: Tensor) -> None:
+    torch.testing.assert_close(torch.from_numpy(got), right, atol=2e-5, rtol=2e-5)
+
+
+@many
+@given(st.integers(0, 2**20), st.integers(1, 5), st.integers(1, 70))
+def test_a_sum_and_its_norm(seed: int, n: int, d: int) -> None:
+    x, more, scale, out = (
+        floats(seed, n, d),
+        floats(seed + 1, n, d),
+        floats(seed + 2, d),
+        np.zeros((n, d), np.float32),
+    )
+    total = torch.from_numpy(x + more)
+    kernels.add_norm(x, more, scale, EPS, out)
+    close(x, total)
+    close(out, F.rms_norm(total, (d,), torch.from_numpy(scale), EPS))
+
+
+@many
+@given(st.integers(0, 2**20), st.integers(1, 4), st.integers(1, 70))
+def test_a_gate_is_silu_times_the_other_half(seed: int, n: int, inner: int) -> None:
+    both, out = floats(seed, n, 2 * inner) * 20, np.zeros((n, inner), np.float32)
+    kernels.gate(both, out)
+    opening, up = torch.from_numpy(both).chunk(2, -1)
+    torch.testing.assert_close(torch.from_numpy(out), F.silu(opening) * up, atol=1e-4, rtol=2e-5)
+
+
+def test_a_gate_at_the_ends_of_its_range() -> None:
+    """Where e^-g would overflow or vanish the limit stands, and nan is nan."""
+    ends = [-1e30, -200.0, -88.0, -87.0, 0.0, 87.0, 88.0, 200.0, 1e30, math.nan]
+    both, out = np.array([ends + [1.0] * len(ends)], np.float32), np.zeros((1, len(ends)), np.float32)
+    kernels.gate(both, out)
+    right = F.silu(torch.tensor(ends))
+    assert np.isnan(out[0, -1])
+    torch.testing.assert_close(torch.from_numpy(out[0, :-1]), right[:-1], atol=1e-6, rtol=1e-6)
+
+
+def heads(
+    seed: int, n: int, kv_heads: int, group: int, width: int, capacity: int
+) -> dict[str, NDArray[np.float32]]:
+    return {
+        "q": floats(seed, kv_heads, n * group, width),
+        "keys": floats(seed + 1, kv_heads, capacity, width),
+        "values": floats(seed + 2, kv_heads, capacity, width),
+    }
+
+
+def attended(h: dict[str, NDArray[np.float32]], n: int, start: int, window: int) -> NDArray[np.float32]:
+    kv_heads, rows, width = h["q"].shape
+    out, scores = (
+        np.full((n, kv_heads * rows // n * width), 7, np.float32),
+        floats(9, rows, h["keys"].shape[1]),
+    )
+    kernels.attention(width)(h["q"], h["keys"], h["values"], start, rows // n, window, scores, out)
+    return out
+
+
+def by_torch(h: dict[str, NDArray[np.float32]], n: int, start: int, window: int) -> Tensor:
+    q, keys, values = (torch.from_numpy(each) for each in h.values())
+    group, end = q.shape[1] // n, start + n
+    rows, columns = torch.arange(start, end)[:, None], torch.arange(end)
+    seen = (columns <= rows) & ((columns > rows - window) if window else True)
+    out = F.scaled_dot_product_attention(q, keys[:, :end], values[:, :end], seen.repeat_interleave(group, 0))
+    return out.view(q.shape[0], n, group, -1).permute(1, 0, 2, 3).reshape(n, -1)
+
+
+@many
+@given(
+    st.integers(0, 2**20), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.sampled_from([8, 12, 64]),
+    st.integers(0, 200), st.sampled_from([0, 0, 1, 7, 64, 500]),
+)  # fmt: skip
+def test_attention_over_texts_of_any_length_and_window(
+    seed: int, n: int, kv_heads: int, group: int, width: int, start: int, window: int
+) -> None:
+    h = heads(seed, n, kv_heads, group, width, 210)
+    # What lies behind the text may be anything, and nobody looks at it.
+    h["keys"][:, start + n :] = np.nan
+    h["values"][:, start + n :] = np.nan
+    close(attended(h, n, start, window), by_torch(h, n, start, window))
+
+
+def test_what_is_no_number_in_the_text_is_none_in_what_sees_it() -> None:
+    h = heads(0, 2, 1, 1, 8, 20)
+    h["keys"][0, 11] = np.nan
+    out = attended(h, 2, 10, 0)
+    assert np.isfinite(out[0]).all() and np.isnan(out[1]).all(), "row 0 stands before place 11, row 1 on it"
+
+
+@many
+@given(
+    st.integers(0, 2**20),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_queries_keys_and_values_go_to_their_places(
+    seed: int, n: int, kv_heads: int, group: int, turned: bool, scaled: bool
+) -> None:
+    count, width, start = kv_heads * group, 8, 3
+    qkv = floats(seed, n, count + 2 * kv_heads, width)
+    angles = torch.from_numpy(floats(seed + 1, n, width // 2))
+    cos, sin = angles.cos(), angles.sin()
+    turns = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)
+    scale = torch.from_numpy(floats(seed + 2, count + kv_heads, width))
+    right = torch.from_numpy(qkv.copy())
+    qk = right[:, : count + kv_heads]
+    if scaled:
+        qk.copy_(F.rms_norm(qk, (width,), None, EPS) * scale)
+    if turned:
+        stack.rotate_(qk, turns[:, :, None])
+    keys, values = floats(3, kv_heads, 10, width), floats(4, kv_heads, 10, width)
+    before, q = (keys.copy(), values.copy()), np.zeros((kv_heads, n * group, width), np.float32)
+    none = np.zeros((0, 2, width), np.float32)
+    kernels.place(
+        qkv, turns.numpy() if turned else none, scale.numpy() if scaled else none[:, 0], EPS, keys, values, start, q
+    )  # fmt: skip
+    close(keys[:, start : start + n], right[:, count : count + kv_heads].transpose(0, 1))
+    close(values[:, start : start + n], right[:, count + kv_heads :].transpose(0, 1))
+    close(
+        q,
+        right[:, :count].view(n, kv_heads, group, width).transpose(0, 1).reshape(kv_heads, n * group, width),
+    )
+    for now, then in zip((keys, values), before, strict=True):
+        now[:, start : start + n] = then[:, start : start + n]
+        assert (now == then).all(), "another place was written"
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("places", [0, 10**9], ids=["torch's attention", "own attention"])
+def test_a_pass_is_that_of_torch_alone_for_every_family(
+    case: str, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ids = module(case), some_ids(120)
+    monkeypatch.setattr(few, "OWN_PLACES", places)
+    with_them, without = (CompactDecoder.from_module(model, VOCAB, 160, "float32") for _ in range(2))
+    monkeypatch.setattr(without._stack, "_few", None)
+    assert with_them._stack._few is not None
+    at = 0
+    for rows in (1, 2, 5, 32, 33, 1, 17, 3, 1):
+        for each in (with_them, without):
+            each.forward(some_ids(4, seed=at))
+            each.rollback(4)
+        got, right = (each.forward(ids[at : at + rows]) for each in (with_them, without))
+        torch.testing.assert_close(got, right, atol=5e-5, rtol=1e-4)
+        at += rows
+
+
+def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(**how: object) -> object:
+        if how.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda kernel: kernel
+
+    monkeypatch.setattr(kernels, "njit", nowhere)
+    assert kernels.compiled(len) is len
