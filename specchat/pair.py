@@ -31,6 +31,7 @@ from specchat.model.linear import Precision
 from specchat.model.loading import Loaded, load_model, pick_device
 from specchat.model.memory import free_memory, give_back
 from specchat.model.pairing import MemoryPlan, check, plan
+from specchat.model.search import serve
 from specchat.model.sources import kind_of, resolve
 from specchat.model.threads import default_threads, measured_threads, settle
 from specchat.yardstick import no_steps
@@ -197,6 +198,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     if options.cuda_graphs:
         demand_cuda(pick_device(options.device))
     settle(options.threads or default_threads())
+    serve()
     choice = options.draft or default_draft(options.target)
     second = None if choice in OWN_DRAFTS or is_head(choice) else choice
     context = options.context or DEFAULT_CONTEXT

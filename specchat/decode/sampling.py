@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.decode.ids import Ids, on
+from specchat.decode.largest import largest
 from specchat.decode.law import Law, certain
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the division by T would only amplify rounding."""
 
-BITS = 7
-BLOCK = 1 << BITS
+BLOCK = 128
 """Entries of a law that are looked at together where only a few of them matter."""
 
 NUCLEUS_GUESS = 512
@@ -102,7 +102,7 @@ def law_of(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: 
         ids = logits.argmax(dim=-1, keepdim=True)
         return Law(_nothing(logits.gather(-1, ids)) + 1, ids)
     if 0 < sampling.top_k < logits.shape[-1]:
-        values, ids = _largest(logits, sampling.top_k)
+        values, ids = largest(logits, sampling.top_k)
         return Law(_filter((values / sampling.temperature).softmax(dim=-1), sampling), ids)
     full = (logits / sampling.temperature).softmax(dim=-1)
     if sampling.top_p >= 1 and sampling.min_p <= 0:
@@ -125,22 +125,6 @@ def checked(table: Tensor) -> Tensor:
 def _nothing(largest: Tensor) -> Tensor:
     """Probability 0 [n, 1], given the largest logit of each row: nan where that is no number."""
     return largest * 0
-
-
-def _largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [n, V], in order, and their ids.
-
-    On a CPU by blocks: what is among the k largest lies in one of the k blocks with the largest maxima. A pass over
-    the row for its maxima costs a fraction of a search through all of it.
-    """
-    rows, width = logits.shape
-    if logits.device.type != "cpu" or width % BLOCK or 4 * k * BLOCK > width:
-        return logits.topk(k, dim=-1)
-    blocks = logits.view(rows, -1, BLOCK)
-    best = blocks.amax(dim=-1).topk(k, dim=-1).indices
-    found = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    values, places = found.topk(k, dim=-1)
-    return values, best.gather(1, places >> BITS).mul_(BLOCK).add_(places & (BLOCK - 1))
 
 
 def _nucleus(full: Tensor, sampling: Sampling) -> Tensor:

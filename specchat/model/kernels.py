@@ -10,31 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from specchat.model.compiled import compiled
+
 Floats = NDArray[np.float32]
 
 PIECE = 64
 """Places whose keys are read together."""
-
-_SUMS = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums in any order; not what would make nan disappear."""
-
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def compiled(kernel: Kernel) -> Kernel:
-    """The kernel as machine code, made at its first call and kept on disk where there is a place for it."""
-    # A division that is checked for zero would not be vectorised.
-    how: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _SUMS}
-    try:
-        return cast(Kernel, njit(cache=True, **how)(kernel))
-    except RuntimeError:
-        return cast(Kernel, njit(**how)(kernel))
 
 
 @compiled

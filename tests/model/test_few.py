@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from specchat.model import compiled as numba_module
 from specchat.model import few, kernels, stack
 from specchat.model.compact import CompactDecoder
 from tests.model.test_compact import CASES, VOCAB, module, some_ids
@@ -181,5 +182,5 @@ def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch: pytest.Monk
             raise RuntimeError("cannot cache function: no locator available")
         return lambda kernel: kernel
 
-    monkeypatch.setattr(kernels, "njit", nowhere)
-    assert kernels.compiled(len) is len
+    monkeypatch.setattr(numba_module, "njit", nowhere)
+    assert numba_module.compiled(len) is len
