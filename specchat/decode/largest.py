@@ -1,4 +1,4 @@
-"""The k largest of a row of logits: where top-k looks."""
+"""Top-k: the k largest of a row of logits, and the law over them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-"""Rows [n, V] and k to the k largest of each, in order, and their ids. A row with nan gives nan, k times."""
+Shares = Callable[[Tensor, int, float], tuple[Tensor, Tensor]]
+"""See `shares`."""
 
 BLOCK = 128
 """Entries that are looked at together."""
 
-_offered: list[Search] = []
+_offered: list[Shares] = []
 
 
-def offer(search: Search) -> None:
-    """From now on rows of float32 on a CPU are searched this way. (This room knows torch only; others know more.)"""
-    _offered[:] = [search]
+def offer(compiled: Shares) -> None:
+    """From now on logits on a CPU are treated this way. (This room knows torch only; others know more.)"""
+    _offered[:] = [compiled]
 
 
-def largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [n, V], in order, with their ids: [n, k] float32 and int64."""
-    if logits.device.type != "cpu":
-        return logits.topk(k, dim=-1)
-    return _offered[0](logits, k) if _offered else by_blocks(logits, k)
+def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """The softmax of each row's k largest logits over the temperature, in order, and their ids.
+
+    logits: [n, V] float32, k at most V -> [n, k] float32 and int64. A row with nan or +inf, or nothing but -inf,
+    becomes nan, k times.
+    """
+    if _offered and logits.device.type == "cpu":
+        return _offered[0](logits, k, temperature)
+    values, ids = by_blocks(logits, k)
+    return (values / temperature).softmax(dim=-1), ids
 
 
 def by_blocks(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """What is among the k largest lies in one of the k blocks with the largest maxima. A pass over the row for its
-    maxima costs a fraction of a search through all of it."""
+    """The k largest of each row, in order, and their ids. On a CPU what is among them is looked for in the k blocks
+    with the largest maxima: a pass over the row for its maxima costs a fraction of a search through all of it."""
     rows, width = logits.shape
-    if width % BLOCK or 4 * k * BLOCK > width:
+    if logits.device.type != "cpu" or width % BLOCK or 4 * k * BLOCK > width:
         return logits.topk(k, dim=-1)
     blocks = logits.view(rows, -1, BLOCK)
     best = blocks.amax(dim=-1).topk(k, dim=-1).indices

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.decode.ids import Ids, on
-from specchat.decode.largest import largest
+from specchat.decode.largest import shares
 from specchat.decode.law import Law, certain
 
 GREEDY_BELOW = 1e-5
@@ -102,8 +102,8 @@ def law_of(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: 
         ids = logits.argmax(dim=-1, keepdim=True)
         return Law(_nothing(logits.gather(-1, ids)) + 1, ids)
     if 0 < sampling.top_k < logits.shape[-1]:
-        values, ids = largest(logits, sampling.top_k)
-        return Law(_filter((values / sampling.temperature).softmax(dim=-1), sampling), ids)
+        p, ids = shares(logits, sampling.top_k, sampling.temperature)
+        return Law(_filter(p, sampling), ids)
     full = (logits / sampling.temperature).softmax(dim=-1)
     if sampling.top_p >= 1 and sampling.min_p <= 0:
         return Law(full)
@@ -233,12 +233,12 @@ def verify(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> Verifie
     all kept: draw from the last row of p.
     """
     n, ids = len(drafted), on(p.p.device, drafted)
-    q = certain(ids) if q is None else q
-    p_drafted, q_drafted = p.chances(ids), q.chances(ids)
     if n == 0:
-        accepted = torch.zeros((), dtype=torch.long, device=ids.device)
+        accepted, p_drafted, q_drafted = ids.new_zeros(()), p.p.new_empty(0), p.p.new_empty(0)
         own, left = p, p.p[:1]
     else:
+        q = certain(ids) if q is None else q
+        p_drafted, q_drafted = p.chances(ids), q.chances(ids)
         u = torch.rand(n, generator=rng, device=ids.device)
         # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
         accepted = (u * q_drafted < p_drafted).cumprod(dim=-1).sum()

@@ -88,9 +88,13 @@ def place(
             values[h, start + i] = qkv[i, heads + kv_heads + h]
 
 
+LEAST = np.float32(-87)
+"""Below it e^x is next to nothing."""
+
+
 def _power(x: Any) -> Any:
     """e^x for x of at most 87: 2^whole · e^rest, a polynomial for the rest (Cephes). Relative error below 2e-7; nan stays."""
-    x = np.float32(-87) if x < np.float32(-87) else x
+    x = LEAST if x < LEAST else x
     whole = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     rest = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
     e = np.float32(1.9875691500e-4)
@@ -103,7 +107,7 @@ def _power(x: Any) -> Any:
     return e * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-_exp = njit(inline="always")(_power)
+exp = njit(inline="always")(_power)
 
 
 def _largest(row: Floats) -> Any:
@@ -122,7 +126,7 @@ def _softmax(row: Floats, scale: Any) -> None:
     """The softmax of row · scale, in its place. (Loops from 0 on: others are not vectorised, as an index may be negative.)"""
     top, total = _top(row), np.float32(0)
     for t in range(len(row)):
-        e = _exp((row[t] - top) * scale)
+        e = exp((row[t] - top) * scale)
         row[t] = e
         total += e
     part = np.float32(1) / total
@@ -225,5 +229,5 @@ def gate(both: Floats, out: Floats) -> None:
     for i in range(n):
         for j in range(inner):
             g = both[i, j]
-            x = np.float32(87) if g < np.float32(-87) else -g
-            out[i, j] = g / (np.float32(1) + _exp(x)) * both[i, inner + j]
+            x = -LEAST if g < LEAST else -g
+            out[i, j] = g / (np.float32(1) + exp(x)) * both[i, inner + j]

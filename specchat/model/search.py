@@ -1,4 +1,4 @@
-"""The k largest of a row of logits on a CPU, compiled: what `decode.largest` is offered."""
+"""Top-k on a CPU, compiled: what `decode.largest` is offered."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.decode.largest import offer
+from specchat.decode import largest
 from specchat.model.compiled import compiled
+from specchat.model.kernels import LEAST, exp
 
 BLOCK = 128
 """Entries that are looked at together: most blocks hold none of the largest."""
@@ -20,21 +21,34 @@ MOST = 96
 
 
 def serve() -> None:
-    """Sampling searches this way from now on."""
-    offer(largest)
+    """Sampling takes it from now on."""
+    largest.offer(shares)
 
 
-def largest(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [n, V], in order, with their ids: [n, k] float32 and int64.
-
-    A row that holds nan gives nan, k times. Of equal ones the lowest id comes first.
-    """
+def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """As `decode.largest.shares`. Of equal logits the lowest id comes first."""
     if logits.dtype != torch.float32 or k > MOST:
-        return logits.topk(k, dim=-1)
+        values, ids = largest.by_blocks(logits, k)
+        return (values / temperature).softmax(dim=-1), ids
     shape = (len(logits), k)
     values, ids = torch.empty(shape), torch.empty(shape, dtype=torch.long)
     _search(logits.contiguous().numpy(), values.numpy(), ids.numpy())
+    _soften(values.numpy(), np.float32(1 / temperature))
     return values, ids
+
+
+@compiled
+def _soften(values: NDArray[np.float32], scale: Any) -> None:
+    """The softmax of each row times scale, largest entry first, in its place; what is too unlikely for float32 is 0."""
+    n, k = values.shape
+    for i in range(n):
+        top, total = values[i, 0], np.float32(0)
+        for j in range(k):
+            x = (values[i, j] - top) * scale
+            values[i, j] = np.float32(0) if x <= LEAST else exp(x)
+            total += values[i, j]
+        for j in range(k):
+            values[i, j] /= total
 
 
 @compiled
