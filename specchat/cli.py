@@ -116,10 +116,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_sampling_arguments(generate)
     generate.set_defaults(run=_generate)
     selfcheck = commands.add_parser(
-        "selfcheck", help="measure overhead, stop-and-continue cycles, long replies, start-up"
+        "selfcheck", help="measure overhead, stop-and-continue cycles, long replies, precision, start-up"
     )
     selfcheck.add_argument(
-        "what", nargs="*", choices=["overhead", "cycles", "length", "start", []], help="default: all"
+        "what",
+        nargs="*",
+        choices=["overhead", "cycles", "length", "precision", "start", []],
+        help="default: all",
     )
     add_pair_arguments(selfcheck)
     selfcheck.set_defaults(run=_selfcheck)
@@ -239,7 +242,7 @@ def _replay(args: argparse.Namespace) -> int:
 def _selfcheck(args: argparse.Namespace) -> int:
     from specchat.lab import selfcheck
 
-    what = args.what or ["overhead", "cycles", "length", "start"]
+    what = args.what or ["overhead", "cycles", "length", "precision", "start"]
     selfcheck.run(what, options_of(args), progress_on(sys.stderr), print)
     return 0
 

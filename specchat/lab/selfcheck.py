@@ -3,6 +3,7 @@
 overhead: plain decoding through the engine against a bare loop of the same forwards.
 cycles: stop and continue many times; threads, memory and speed must stay flat.
 length: a conversation of 2,000 tokens; how fast its last 100 are decoded against its first 100.
+precision: how far the target's law is from that of float32, see `precision`.
 start: seconds until the page is served and until it can answer, in a process of its own.
 """
 
@@ -25,6 +26,7 @@ from specchat.chat.conversation import Message
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling, probs, sample
+from specchat.lab import precision
 from specchat.model.catalog import PairOptions
 from specchat.pair import Pair, Progress, open_pair
 from specchat.worker import Done, Job, Live, Step, Worker
@@ -50,6 +52,8 @@ def run(what: Sequence[str], options: PairOptions, progress: Progress, say: Say)
         assert worker.pair is not None
         cycles(worker, worker.pair.default_drafter, say)
         worker.close()
+    if "precision" in what:
+        precision.run(options, progress, say)
     if "start" in what:
         start(options, say)
 
