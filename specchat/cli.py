@@ -29,6 +29,8 @@ from specchat.model.linear import Precision
 
 Progress = Callable[[str], None]
 
+CHECKS = ("overhead", "cycles", "length", "precision", "start")
+
 
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     """Which models, where, how precise."""
@@ -115,15 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_pair_arguments(generate)
     add_sampling_arguments(generate)
     generate.set_defaults(run=_generate)
-    selfcheck = commands.add_parser(
-        "selfcheck", help="measure overhead, stop-and-continue cycles, long replies, precision, start-up"
-    )
-    selfcheck.add_argument(
-        "what",
-        nargs="*",
-        choices=["overhead", "cycles", "length", "precision", "start", []],
-        help="default: all",
-    )
+    selfcheck = commands.add_parser("selfcheck", help="measure the figures that a change must not spoil")
+    selfcheck.add_argument("what", nargs="*", choices=[*CHECKS, []], help="default: all")
     add_pair_arguments(selfcheck)
     selfcheck.set_defaults(run=_selfcheck)
     benchmark = commands.add_parser(
@@ -242,8 +237,7 @@ def _replay(args: argparse.Namespace) -> int:
 def _selfcheck(args: argparse.Namespace) -> int:
     from specchat.lab import selfcheck
 
-    what = args.what or ["overhead", "cycles", "length", "precision", "start"]
-    selfcheck.run(what, options_of(args), progress_on(sys.stderr), print)
+    selfcheck.run(args.what or CHECKS, options_of(args), progress_on(sys.stderr), print)
     return 0
 
 

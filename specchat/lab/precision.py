@@ -20,13 +20,16 @@ from specchat.pair import Pair, Progress, open_pair
 ALONE, BLOCKS, BLOCK = 6, 2, 5
 """Of each prompt's last ids: so many alone, then so many blocks of so many."""
 
+UNBOUNDED = 1 << 30
+"""Room for a prompt of any length: of one that is longer than the context the end is read."""
+
 
 def run(options: PairOptions, progress: Progress, say: Callable[[str], None], prompts: int = 30) -> float:
     """Mean KL divergence in nats, float32 against the precision asked for, over the suite's prompts."""
     bare = replace(options, draft="none")
     pair = open_pair(bare, progress)
     texts = [
-        list(pair.template.encode([Message("user", prompt.text)], "", pair.room(64)).ids)
+        list(pair.template.encode([Message("user", prompt.text)], "", UNBOUNDED).ids)[-pair.capacity :]
         for prompt in suite.sample(suite.load(), prompts)
     ]
     found = [laws(pair, text) for text in texts]
