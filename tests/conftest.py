@@ -17,6 +17,14 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
+@pytest.fixture(autouse=True)
+def _no_search_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's pair offered to the sampling of this process is not there for the next test."""
+    from specchat.decode import largest
+
+    monkeypatch.setattr(largest, "_offered", [])
+
+
 @pytest.fixture(scope="session")
 def builtin_folder() -> Path:
     """The converted built-in model in the user's real cache (SPECCHAT_CACHE moves it); fetched on the first run."""

@@ -142,4 +142,6 @@ class HeadDrafter:
         subset = self.head.subset.to(columns.p.device)
         if columns.ids is not None:
             return Law(columns.p, subset[columns.ids])
-        return Law(columns.p, subset.expand(len(columns), -1))
+        full = columns.p.new_zeros((len(columns), self.target.vocab))
+        full[:, subset] = columns.p
+        return Law(full)

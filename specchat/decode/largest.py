@@ -10,7 +10,7 @@ Shares = Callable[[Tensor, int, float], tuple[Tensor, Tensor]]
 """See `shares`."""
 
 BLOCK = 128
-"""Entries that are looked at together."""
+"""Entries of a row that are looked at together where only a few of them matter."""
 
 _offered: list[Shares] = []
 

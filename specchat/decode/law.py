@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+PAIRS = 1 << 14
+"""Pairs of entries that are compared one with one; for more it is better to sort."""
+
 
 @dataclass(frozen=True, slots=True)
 class Law:
@@ -48,7 +51,11 @@ class Law:
             return self.p if other.ids is None else self.p.gather(1, other.ids)
         if other.ids is None:
             return torch.zeros_like(other.p).scatter_(1, self.ids, self.p)
-        return (self.p.view(-1, 1) * (self.ids.view(-1, 1) == other.ids)).sum(0, keepdim=True)
+        if self.ids.numel() * other.ids.numel() <= PAIRS:
+            return (self.p.view(-1, 1) * (self.ids.view(-1, 1) == other.ids)).sum(0, keepdim=True)
+        ordered, order = self.ids[0].sort()
+        place = torch.searchsorted(ordered, other.ids).clamp(max=len(order) - 1)
+        return self.p[0][order][place] * (ordered[place] == other.ids)
 
     def dense(self, width: int) -> Tensor:
         """[n, width], a column for each id. A row that is no law is nan from end to end."""

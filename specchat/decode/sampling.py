@@ -18,14 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.decode.ids import Ids, on
-from specchat.decode.largest import shares
+from specchat.decode.largest import BLOCK, shares
 from specchat.decode.law import Law, certain
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the division by T would only amplify rounding."""
-
-BLOCK = 128
-"""Entries of a law that are looked at together where only a few of them matter."""
 
 NUCLEUS_GUESS = 512
 """How many of the largest probabilities are sorted first when only top-p or min-p asks for an order."""
@@ -100,7 +97,7 @@ def law_of(logits: Tensor, history: Sequence[int], sampling: Sampling, drafted: 
         logits = _penalise(logits, history, drafted, sampling)
     if sampling.greedy:
         ids = logits.argmax(dim=-1, keepdim=True)
-        return Law(_nothing(logits.gather(-1, ids)) + 1, ids)
+        return Law(logits.gather(-1, ids) * 0 + 1, ids)  # nan if the largest is no number
     if 0 < sampling.top_k < logits.shape[-1]:
         p, ids = shares(logits, sampling.top_k, sampling.temperature)
         return Law(_filter(p, sampling), ids)
@@ -120,11 +117,6 @@ def checked(table: Tensor) -> Tensor:
     if bool(table[:, 0].isnan().any()):
         raise BadLogits
     return table
-
-
-def _nothing(largest: Tensor) -> Tensor:
-    """Probability 0 [n, 1], given the largest logit of each row: nan where that is no number."""
-    return largest * 0
 
 
 def _nucleus(full: Tensor, sampling: Sampling) -> Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from specchat.decode.stats import Stats
 from specchat.lab.agreement import Parting, parting
 from specchat.lab.measure import measure, prompt_ids
-from specchat.lab.proof_law import law_of
+from specchat.lab.proof_law import sampled
 from specchat.lab.proof_plan import GreedyRow, Plan, Progress, Proof, spelled
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def prove(pair: Pair, plan: Plan, cancelled: Cancelled, put: Put) -> Proof:
             put(proof)
     if plan.law and not cancelled():
         name, text = plan.prompts[0]
-        proof.law = law_of(pair, name, prompt_ids(pair, text), plan, cancelled, put)
+        proof.law = sampled(pair, name, prompt_ids(pair, text), plan, cancelled, put)
     proof.stopped = cancelled()
     return proof
 

@@ -17,7 +17,7 @@ from specchat.decode.events import Round
 from specchat.decode.sampling import Sampling, checked, probs
 from specchat.decode.stats import Stats
 from specchat.lab.measure import measure
-from specchat.lab.proof_plan import ALPHA, Cell, Law, Plan, Progress, spelled
+from specchat.lab.proof_plan import ALPHA, Cell, Plan, Progress, SampledLaw, spelled
 from specchat.lab.proof_stats import Key, Test, against_law, two_samples
 
 if TYPE_CHECKING:
@@ -36,12 +36,14 @@ Cancelled = Callable[[], bool]
 Put = Callable[[object], None]
 
 
-def law_of(pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled: Cancelled, put: Put) -> Law:
+def sampled(
+    pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled: Cancelled, put: Put
+) -> SampledLaw:
     """Draws the first tokens after one prefix again and again, on and off in turns, each with its own seed."""
     put(Progress("Choosing a place where the next token is uncertain", 0.0))
     sampling = plan.settings.sampling
     prefix = uncertain_place(pair, ids, plan, cancelled)
-    law = Law(name, text_of(pair.tokenizer, prefix[-16:]), plan.first)
+    law = SampledLaw(name, text_of(pair.tokenizer, prefix[-16:]), plan.first)
     depth = min(plan.first, 2)
     exact = {} if cancelled() else exact_law(pair, prefix, sampling, depth, cancelled)
     law.exact_first = depth if exact else 0
@@ -53,8 +55,8 @@ def law_of(pair: Pair, name: str, ids: Sequence[int], plan: Plan, cancelled: Can
         if law.seconds > plan.seconds:
             break
         seeds = (plan.seed + 2 * law.n, plan.seed + 2 * law.n + 1)
-        on = draw(engine, prefix, plan.on, plan.first, seeds[0], law.stats)
-        off = draw(engine, prefix, replace(plan.on, gamma=0), plan.first, seeds[1], Stats())
+        on = first_ids(engine, prefix, plan.on, plan.first, seeds[0], law.stats)
+        off = first_ids(engine, prefix, replace(plan.on, gamma=0), plan.first, seeds[1], Stats())
         law.on[on] += 1
         law.off[off] += 1
         law.n += 1
@@ -86,7 +88,7 @@ def uncertain_place(pair: Pair, ids: Sequence[int], plan: Plan, cancelled: Cance
     return whole[: len(ids) + place]
 
 
-def draw(
+def first_ids(
     engine: Engine, prefix: Sequence[int], settings: Settings, first: int, seed: int, stats: Stats
 ) -> Key:
     """The first ids of one reply. γ is not clipped to so short a reply: it stops by itself after them."""
@@ -145,7 +147,7 @@ def exact_law(
     return law
 
 
-def tests_of(law: Law, exact: dict[Key, float]) -> tuple[Test, ...]:
+def tests_of(law: SampledLaw, exact: dict[Key, float]) -> tuple[Test, ...]:
     """On against off; and each against the exact law of its first ids."""
     count = 3 if exact else 1
     alpha = ALPHA / count
@@ -165,7 +167,7 @@ def heads(counts: Counter[Key], exact: dict[Key, float]) -> Counter[Key]:
     return found
 
 
-def cells_of(pair: Pair, law: Law, exact: dict[Key, float], most: int = 12) -> tuple[Cell, ...]:
+def cells_of(pair: Pair, law: SampledLaw, exact: dict[Key, float], most: int = 12) -> tuple[Cell, ...]:
     """The outcomes to show: the likeliest by the exact law, or by how often they came."""
     on, off = (heads(law.on, exact), heads(law.off, exact)) if exact else (law.on, law.off)
     order = sorted({*on, *off, *exact}, key=lambda key: (-exact.get(key, 0.0), -on[key] - off[key]))

@@ -76,7 +76,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Law:
+class SampledLaw:
     """The sampling test. tests: on against off, and each against the exact law where it is known."""
 
     prompt: str
@@ -111,7 +111,7 @@ class Proof:
 
     plan: Plan
     greedy: list[GreedyRow] = field(default_factory=list)
-    law: Law | None = None
+    law: SampledLaw | None = None
     stopped: bool = False
 
 

@@ -25,7 +25,7 @@ import psutil
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Round
-from specchat.decode.sampling import Sampling, probs, sample
+from specchat.decode.sampling import Sampling, draw, law_of
 from specchat.lab import precision
 from specchat.model.catalog import PairOptions
 from specchat.pair import Pair, Progress, open_pair
@@ -79,7 +79,7 @@ def overhead(pair: Pair, say: Say, steps: int = 120) -> dict[str, float]:
             break
         engine_s.append(event.seconds)
         began = time.perf_counter()
-        last = int(sample(probs(bare.forward([last]), text, settings.sampling)[0], rng))
+        last = int(draw(law_of(bare.forward([last]), text, settings.sampling), rng))
         bare_s.append(time.perf_counter() - began)
         text.append(last)
     result = {"engine_step_s": statistics.median(engine_s), "bare_step_s": statistics.median(bare_s)}

@@ -28,7 +28,7 @@ __all__ = ["CompactDecoder", "supports", "supports_module"]
 READ_CHUNK = 256
 """Rows of a prompt per pass: large enough for full speed, small enough for the mask and the MLP's rows to stay small."""
 
-CHECKED, CHECKED_ROWS = 160, (1, 3, 5, 17)
+CHECKED, CHECKED_ROWS = 160, (1, 3, 5, 7, 17)
 """Ids of a text and rows of the blocks behind it, by which numbers of threads are compared."""
 
 
@@ -135,6 +135,8 @@ class CompactDecoder:
             self.read(ids[:most])
             blocks = [ids[most : most + rows] for rows in CHECKED_ROWS if most + rows <= self.capacity]
             found = [self._fresh(block)[1] for block in blocks]
+            with self._stack.torch_attends():
+                found += [self._fresh(block)[1] for block in blocks]
             self.reset()
             return found
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
 
+log = logging.getLogger(__name__)
+
 SUMS = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums in any order; not what would make nan disappear."""
+"""Sums in any order; not what would make nan disappear. (numba keeps machine code by the file of the kernel: after a
+change here, or of what a kernel takes from another file, touch the kernels' files too.)"""
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -21,3 +26,21 @@ def compiled(kernel: Kernel) -> Kernel:
         return cast(Kernel, njit(cache=True, **how)(kernel))
     except RuntimeError:
         return cast(Kernel, njit(**how)(kernel))
+
+
+def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
+    """Calls it, so that it is compiled now. What was kept of it may be damaged, or the disk full: then it does without."""
+    try:
+        kernel(*arguments)
+    except Exception:
+        log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
+        _forget(kernel)
+        # If only keeping it failed, it is there by now.
+        kernel(*arguments)
+
+
+def _forget(kernel: Callable[..., Any]) -> None:
+    """Deletes what is on disk of the kernels of this one's file."""
+    folder = getattr(getattr(kernel, "stats", None), "cache_path", None)
+    for kept in Path(folder).glob(f"{kernel.__module__.rpartition('.')[2]}.*.nb[ci]") if folder else ():
+        kept.unlink(missing_ok=True)

@@ -14,23 +14,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from specchat.decode.settings import MAX_GAMMA
 from specchat.model import kernels
 from specchat.model.compact_weights import Layer, Weights
 
-MOST_ROWS = 32
-"""Above it a step's time is arithmetic, not bookkeeping."""
+MOST_ROWS = MAX_GAMMA + 1
+"""A block is no longer. Of longer pieces of a prompt most of the time is arithmetic, not bookkeeping."""
 
 OWN_PLACES = 3000
 """Rows times places seen, up to which the kernel for attention is faster than torch's, which has several threads."""
 
 LEAST_QUERIES = 4
-"""Rows of queries from which torch's attention on a CPU gives the same bits with any number of threads (tried with
-2.13); fewer are left to the kernel."""
+"""Rows of queries from which torch's attention on a CPU may give the same bits with any number of threads (2.13; not
+with a single key head, see `CompactDecoder.agrees`); fewer are left to the kernel."""
+
+PADDING = 16
+"""Columns added to scratch, so that its rows do not fall onto each other in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all)."""
+    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all).
+
+    Row i·group + g of a mask is that of row i for the g-th of the queries that share a key head.
+    """
 
     first: int
     end: int
@@ -52,18 +59,23 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory for a pass of n rows."""
+    """Memory for a pass of n rows: every pass of n rows of a stack overwrites it, and nothing of it is handed out."""
 
     normed: Shared
+    """[n, d]"""
     q: Shared
+    """[kv_heads, n·group, head_dim]"""
     scores: NDArray[np.float32]
+    """[n·group, places that the kernel for attention may have to see]"""
     seen: Shared
+    """[n, heads·head_dim]"""
     opened: Shared
+    """[n, inner]: between the two halves of the MLP"""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer, its scales and its cache as arrays."""
+    """One layer, with its scales and its cache [2, kv_heads, capacity, head_dim] as arrays: see `kernels.place`."""
 
     layer: Layer
     norm: NDArray[np.float32]
@@ -73,6 +85,7 @@ class Block:
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
     cache: Tensor
+    """The same memory as keys and values, [2, 1, kv_heads, capacity, head_dim]: what torch attends to."""
 
 
 @dataclass(slots=True)
@@ -83,11 +96,13 @@ class Few:
     cache: Tensor
     turns: Tensor
     """[capacity, 2, 1, head_dim], `stack.turns_of`."""
+    own_places: int = OWN_PLACES
     _attend: kernels.Attend = field(init=False)
     _blocks: tuple[Block, ...] = field(init=False)
     _rooms: dict[int, Room] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        kernels.prepare(self.weights.head_dim)
         self._attend = kernels.attention(self.weights.head_dim)
         none = np.zeros((0, 1), np.float32)
         turns = self.turns[:, :, 0].numpy()
@@ -115,13 +130,10 @@ class Few:
         room = self._rooms.get(n) or self._make(n)
         rows, normed = x.numpy(), room.normed.array
         views: dict[int | None, View] = {}
-        own = n * group < LEAST_QUERIES or n * (start + n) <= OWN_PLACES
+        own = n * group < LEAST_QUERIES or n * (start + n) <= self.own_places
         more: NDArray[np.float32] | None = None
         for block in self._blocks:
             layer = block.layer
-            if layer.window not in views:
-                views[layer.window] = look(layer.window)
-            view = views[layer.window]
             if more is None:
                 kernels.norm(rows, block.norm, eps, normed)
             else:
@@ -134,8 +146,11 @@ class Few:
                     room.q.array, block.keys, block.values, start, group, layer.window or 0, room.scores, room.seen.array
                 )  # fmt: skip
             else:
+                if layer.window not in views:
+                    views[layer.window] = look(layer.window)
+                view = views[layer.window]
                 keys, values = block.cache[:, :, :, view.first : view.end].unbind()
-                seen = F.scaled_dot_product_attention(room.q.tensor, keys, values, attn_mask=view.mask)
+                seen = F.scaled_dot_product_attention(room.q.tensor[None], keys, values, attn_mask=view.mask)
                 kernels.collect(seen[0].transpose(0, 1).contiguous().numpy(), group, room.seen.array)
             kernels.add_norm(rows, layer.out(room.seen.tensor).numpy(), block.mlp_norm, eps, normed)
             kernels.gate(layer.gate_up(room.normed.tensor).numpy(), room.opened.array)
@@ -148,15 +163,15 @@ class Few:
         w = self.weights
         d, wide = w.table.shape[1], w.heads * w.head_dim
         inner = self._blocks[0].layer.gate_up(torch.zeros(1, d)).shape[1] // 2
-        queries = n * w.heads // w.kv_heads
-        q = Shared.zeros(1, w.kv_heads, queries, w.head_dim)
-        scores = np.empty((queries, self.cache.shape[3]), np.float32)
+        group = w.heads // w.kv_heads
+        capacity = self.cache.shape[3]
+        places = capacity if n * group < LEAST_QUERIES else min(capacity, OWN_PLACES // n)
         room = Room(
-            Shared.zeros(n, d),
-            Shared(q.tensor, q.array[0]),
-            scores,
-            Shared.zeros(n, wide),
-            Shared.zeros(n, inner),
+            normed=Shared.zeros(n, d),
+            q=Shared.zeros(w.kv_heads, n * group, w.head_dim),
+            scores=np.empty((n * group, places + PADDING), np.float32),
+            seen=Shared.zeros(n, wide),
+            opened=Shared.zeros(n, inner),
         )
         self._rooms[n] = room
         return room

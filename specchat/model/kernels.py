@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from specchat.model.compiled import compiled
+from specchat.model.compiled import compiled, first_call
 
 Floats = NDArray[np.float32]
 
@@ -143,7 +143,7 @@ def attention(width: int) -> Attend:
     (q, keys, values, start, group, window, scores, out) of n rows at the places from `start` on.
 
     q as `place` leaves it; keys, values [kv_heads, capacity, width]; a row sees its own place and those before it,
-    window of them at most (0: all). scores [n·group, capacity]: scratch. out [n, heads·width].
+    window of them at most (0: all). scores [n·group, at least the places up to the last row's]: scratch. out [n, heads·width].
     """
     scale = np.float32(1 / math.sqrt(width))
 
@@ -231,3 +231,21 @@ def gate(both: Floats, out: Floats) -> None:
             g = both[i, j]
             x = -LEAST if g < LEAST else -g
             out[i, j] = g / (np.float32(1) + exp(x)) * both[i, inner + j]
+
+
+@cache
+def prepare(width: int) -> None:
+    """Compiles all of them, or takes them from disk: that should be no part of anyone's measured step."""
+
+    def zeros(*shape: int) -> Floats:
+        return np.zeros(shape, np.float32)
+
+    x, scale, eps = zeros(1, width), zeros(width), 1e-5
+    heads, one = zeros(1, 1, width), zeros(1, 3, width)
+    for head_scale in (zeros(0, 1), zeros(2, width)):
+        first_call(place, one, zeros(1, 2, width), head_scale, eps, heads, heads, 0, heads)
+    first_call(norm, x, scale, eps, x)
+    first_call(add_norm, x, x, scale, eps, x)
+    first_call(attention(width), heads, heads, heads, 0, 1, 0, zeros(1, 1), x)
+    first_call(collect, heads, 1, x)
+    first_call(gate, zeros(1, 2 * width), x)

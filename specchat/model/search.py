@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.decode import largest
-from specchat.model.compiled import compiled
+from specchat.decode.largest import BLOCK
+from specchat.model.compiled import compiled, first_call
 from specchat.model.kernels import LEAST, exp
-
-BLOCK = 128
-"""Entries that are looked at together: most blocks hold none of the largest."""
 
 MOST = 96
 """More than so many are left to torch, which sorts better than it searches."""
@@ -22,6 +20,9 @@ MOST = 96
 
 def serve() -> None:
     """Sampling takes it from now on."""
+    values, ids = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
+    first_call(_search, np.zeros((1, 2), np.float32), values, ids)
+    first_call(_soften, values, np.float32(1))
     largest.offer(shares)
 
 
@@ -39,7 +40,7 @@ def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
 
 @compiled
 def _soften(values: NDArray[np.float32], scale: Any) -> None:
-    """The softmax of each row times scale, largest entry first, in its place; what is too unlikely for float32 is 0."""
+    """The softmax of each row times scale, largest entry first, in its place; below e^-87 of the largest it is 0."""
     n, k = values.shape
     for i in range(n):
         top, total = values[i, 0], np.float32(0)

@@ -6,7 +6,8 @@ so that forgetting is giving an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -45,6 +46,18 @@ class Stack:
         if self._few is not None and n <= MOST_ROWS:
             return self._few(x, start, lambda window: self._visible(start, n, window))
         return self._blocks(x, slice(start, start + n), lambda window: self._visible(start, n, window))
+
+    @contextmanager
+    def torch_attends(self) -> Iterator[None]:
+        """Inside, few rows on a CPU are attended by torch wherever that ever happens."""
+        if self._few is None:
+            yield
+            return
+        usual, self._few.own_places = self._few.own_places, 0
+        try:
+            yield
+        finally:
+            self._few.own_places = usual
 
     def fixed(self, x: Tensor, places: Tensor, columns: int) -> Tensor:
         """As a call, for recording: the places [n] are read on the device, and no shape depends on them.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from specchat.lab.agreement import TIE
-from specchat.lab.proof_plan import ALPHA, Cell, GreedyRow, Law, Progress, Proof
+from specchat.lab.proof_plan import ALPHA, Cell, GreedyRow, Progress, Proof, SampledLaw
 from specchat.lab.proof_stats import Test
 from specchat.lab.proof_words import TITLES, p_words, sentences, state_of
 from specchat.lab.words import percent
@@ -97,7 +97,7 @@ def _margins(row: GreedyRow) -> str:
     return "; ".join(f"{p.margin.gap:.4f} (tie up to {p.margin.tie_below:.4f})" for p in partings) or "–"
 
 
-def law(found: Law) -> str:
+def law(found: SampledLaw) -> str:
     """The outcomes, and the tests."""
     where = escape(found.before.replace("\n", "↵"))
     widest = max(
@@ -117,7 +117,7 @@ def law(found: Law) -> str:
     )  # fmt: skip
 
 
-def _judged(found: Law) -> int:
+def _judged(found: SampledLaw) -> int:
     """Proposals that a verdict was reached on: those behind a rejection were not looked at."""
     return sum(reached for _, reached, _ in found.stats.by_position())
 
@@ -143,7 +143,7 @@ def _share(cell: Cell, n: int) -> float:
     return max(cell.on, cell.off) / n if n else 0.0
 
 
-def tests(found: Law) -> str:
+def tests(found: SampledLaw) -> str:
     """Statistic, p, distance, and what would have been noticed."""
     if not found.tests:
         return ""

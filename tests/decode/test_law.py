@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specchat.decode import law as law_module
 from specchat.decode.law import Law, certain, stacked
 from specchat.decode.sampling import BadLogits, Sampling, checked, draw, law_of
 from tests.oracle import exact_verdict
@@ -31,6 +34,12 @@ def listed(table: torch.Tensor, seed: int) -> Law:
     return Law(table.gather(1, ids), ids)
 
 
+def short(table: torch.Tensor, k: int) -> Law:
+    """Only the k largest entries, renormalised."""
+    p, ids = table.topk(k)
+    return Law(p / p.sum(-1, keepdim=True), ids)
+
+
 @exhaustive
 @given(st.data(), st.integers(0, 2**20), st.integers(1, 2))
 def test_a_verdict_is_the_same_however_the_laws_are_written(data: st.DataObject, seed: int, n: int) -> None:
@@ -42,6 +51,24 @@ def test_a_verdict_is_the_same_however_the_laws_are_written(data: st.DataObject,
             law = exact_verdict(mine, draft, drafted)
             assert set(law) >= {case for case, chance in right.items() if chance > 1e-6}
             for case, chance in law.items():
+                assert chance == pytest.approx(right.get(case, 0.0), abs=2e-6)
+
+
+@pytest.mark.parametrize("pairs", [0, 1 << 14], ids=["sorted", "one with one"])
+@exhaustive
+@given(st.data(), st.integers(0, 2**20), st.integers(1, WIDTH), st.integers(1, WIDTH))
+def test_laws_that_list_other_ids_and_other_numbers_of_them_are_judged_like_their_tables(
+    pairs: int, data: st.DataObject, seed: int, few: int, fewer: int
+) -> None:
+    """As top-k leaves them: the target's and the draft's largest entries are not the same ids."""
+    p, q = (short(data.draw(tables(rows)), k) for rows, k in ((2, few), (1, fewer)))
+    drafted = [int(q.ids[0, seed % fewer])]  # type: ignore[index]
+    if float(q.p[0, seed % fewer]) == 0:
+        drafted = [int(q.ids[0, 0])]  # type: ignore[index]
+    right = exact_verdict(p.dense(WIDTH), q.dense(WIDTH), drafted)
+    with mock.patch.object(law_module, "PAIRS", pairs):
+        for draft in (q, q.dense(WIDTH)):
+            for case, chance in exact_verdict(p, draft, drafted).items():
                 assert chance == pytest.approx(right.get(case, 0.0), abs=2e-6)
 
 

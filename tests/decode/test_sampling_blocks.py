@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.decode.sampling import BLOCK, BadLogits, Sampling, checked, probs, sample
+from specchat.decode.largest import BLOCK
+from specchat.decode.sampling import BadLogits, Sampling, checked, probs, sample
 from tests.oracle import uniforms
 
 WIDE = BLOCK * 96

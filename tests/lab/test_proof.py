@@ -16,12 +16,11 @@ from specchat.decode.drafters import ModelDrafter, Proposal
 from specchat.decode.engine import Settings
 from specchat.decode.ids import Ids
 from specchat.decode.law import Law
-from specchat.decode.sampling import Sampling, Verified, probs
-from specchat.decode.sampling import draw as draw_id
+from specchat.decode.sampling import Sampling, Verified, draw, probs
 from specchat.decode.stats import Stats
 from specchat.lab import proof_stats
 from specchat.lab.proof import prove
-from specchat.lab.proof_law import draw, exact_law
+from specchat.lab.proof_law import exact_law, first_ids
 from specchat.lab.proof_plan import ALPHA, Plan, Proof
 from specchat.lab.proof_stats import against_law, critical, survival, survival_shifted, two_samples
 from specchat.model.compact import CompactDecoder
@@ -131,7 +130,7 @@ def test_a_correct_pair_passes_and_drafts_were_really_judged() -> None:
 def settled(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator, accepted: int) -> Verified:
     """So many proposals kept, and what follows them drawn from the target's own law there."""
     ids, row = torch.as_tensor(drafted, dtype=torch.long), p.row(torch.tensor(accepted))
-    following = draw_id(row, rng)
+    following = draw(row, rng)
     q_drafted = torch.ones(len(ids)) if q is None else q.chances(ids)
     return Verified(torch.tensor(accepted), following, row.chances(following), p.chances(ids), q_drafted)
 
@@ -195,7 +194,7 @@ def test_an_end_of_the_reply_is_one_of_the_outcomes() -> None:
     assert pair.eos_ids == {274}
     free = replace(WARM, sampling=Sampling(1.0, top_k=0))
     seen = {
-        draw(pair.engine, [5, 6], replace(free, gamma=g), 2, seed, Stats())
+        first_ids(pair.engine, [5, 6], replace(free, gamma=g), 2, seed, Stats())
         for g in (0, 3)
         for seed in range(40)
     }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from specchat.model import compiled as numba_module
-from specchat.model import few, kernels, stack
+from specchat.model import compiled, kernels, stack
 from specchat.model.compact import CompactDecoder
+from specchat.model.errors import ContextFull
+from specchat.model.threads import Threads
 from tests.model.test_compact import CASES, VOCAB, module, some_ids
 
 many = settings(max_examples=60, deadline=None, derandomize=True)
@@ -162,10 +166,10 @@ def test_a_pass_is_that_of_torch_alone_for_every_family(
     case: str, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, ids = module(case), some_ids(120)
-    monkeypatch.setattr(few, "OWN_PLACES", places)
     with_them, without = (CompactDecoder.from_module(model, VOCAB, 160, "float32") for _ in range(2))
     monkeypatch.setattr(without._stack, "_few", None)
     assert with_them._stack._few is not None
+    with_them._stack._few.own_places = places
     at = 0
     for rows in (1, 2, 5, 32, 33, 1, 17, 3, 1):
         for each in (with_them, without):
@@ -176,11 +180,73 @@ def test_a_pass_is_that_of_torch_alone_for_every_family(
         at += rows
 
 
+def test_a_pass_reaches_the_last_place_and_two_decoders_take_turns_over_the_same_weights() -> None:
+    model, ids = module("llama"), some_ids(40)
+    one = CompactDecoder.from_module(model, VOCAB, 40, "float32")
+    other = CompactDecoder(one.weights, VOCAB, 40, one.name)
+    right = CompactDecoder.from_module(model, VOCAB, 40, "float32").forward(ids)
+    texts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for at in (0, 17, 34, 35, 38):
+        rows = {0: 17, 17: 17, 34: 1, 35: 3, 38: 2}[at]
+        for each, text in zip((one, other), texts, strict=True):
+            text.append(each.forward(ids[at : at + rows]))
+    for text in texts:
+        torch.testing.assert_close(torch.cat(text), right, atol=5e-5, rtol=1e-4)
+    with pytest.raises(ContextFull):
+        one.forward([1])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_numbers_of_threads_that_agree_give_the_same_bits_for_every_block(kv_heads: int) -> None:
+    """With one key head torch's attention does not; then they must not be said to agree."""
+    model = module("llama", num_attention_heads=4, num_key_value_heads=kv_heads, head_dim=64)
+    decoder = CompactDecoder.from_module(model, VOCAB, 1200, "float32")
+    before = torch.get_num_threads()
+    try:
+        if decoder.agrees(Threads(1, 2)):
+            decoder.read(some_ids(1100))
+            for rows in range(1, 18):
+                found = []
+                for threads in (1, 2):
+                    torch.set_num_threads(threads)
+                    found.append(decoder.forward(some_ids(rows)))
+                    decoder.rollback(rows)
+                assert torch.equal(*found), f"{rows} rows"
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_was_kept_of_a_kernel_may_be_damaged(tmp_path: Path) -> None:
+    """In a process of its own, over a copy of the kernels: what numba keeps is cut short, and cut off from writing."""
+    room = Path(compiled.__file__).parent
+    package = tmp_path / "kept"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name in ("compiled", "kernels"):
+        text = (room / f"{name}.py").read_text(encoding="utf-8").replace("specchat.model", "kept")
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    program = "from kept import kernels; kernels.prepare(8); print('ready')"
+
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert run() == "ready\n"
+    indexes = list(package.rglob("*.nbi"))
+    assert len(indexes) >= 5, "nothing was kept"
+    for index in indexes:
+        index.write_bytes(index.read_bytes()[:40])
+    assert run() == "ready\n"
+    assert all(len(index.read_bytes()) > 40 for index in package.rglob("*.nbi")), "it was not made anew"
+
+
 def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(**how: object) -> object:
         if how.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return lambda kernel: kernel
 
-    monkeypatch.setattr(numba_module, "njit", nowhere)
-    assert numba_module.compiled(len) is len
+    monkeypatch.setattr(compiled, "njit", nowhere)
+    assert compiled.compiled(len) is len

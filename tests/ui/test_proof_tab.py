@@ -11,7 +11,7 @@ from specchat.decode.engine import Settings
 from specchat.decode.sampling import Sampling
 from specchat.decode.stats import Stats
 from specchat.lab.agreement import Margin, Parting
-from specchat.lab.proof_plan import Cell, GreedyRow, Law, Plan, Progress, Proof
+from specchat.lab.proof_plan import Cell, GreedyRow, Plan, Progress, Proof, SampledLaw
 from specchat.lab.proof_stats import Test
 from specchat.ui import proof_view as view
 from specchat.ui.proof_tab import NAME, ProofTab
@@ -98,7 +98,9 @@ def test_a_closed_page_ends_its_proof():
 
 def shown(*tests: Test, drafted: int = 30) -> Proof:
     stats = Stats(drafted=drafted, accepted=10)
-    law = Law("code", HOSTILE, 2, 2, 200, cells=(Cell(HOSTILE, 120, 80, 0.5),), tests=tests, stats=stats)
+    law = SampledLaw(
+        "code", HOSTILE, 2, 2, 200, cells=(Cell(HOSTILE, 120, 80, 0.5),), tests=tests, stats=stats
+    )
     return Proof(Plan(START, (("x", "y"),)), law=law)
 
 
