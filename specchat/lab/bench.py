@@ -29,13 +29,24 @@ Say = Callable[[str], None]
 Encode = Callable[[str], Sequence[int]]
 
 
+ALL, SAMPLE = "all", "sample"
+"""Parts of a record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What is run. sampled: only every `stride`-th unit, for contestants too slow for all of them."""
+    """What is run. part: its name in a record that holds several."""
 
     prompts: tuple[Prompt, ...]
     tokens: int
     seeds: tuple[int, ...]
+    part: str = ALL
+
+    def sample(self, prompts: int, tokens: int) -> Protocol | None:
+        """A part of it for those who are too slow for all: the first prompts, one seed. None if that is all of it."""
+        if len(self.prompts) <= prompts and self.tokens <= tokens and len(self.seeds) <= 1:
+            return None
+        return Protocol(self.prompts[:prompts], min(tokens, self.tokens), self.seeds[:1], SAMPLE)
 
     def units(self) -> Iterator[tuple[Prompt, int]]:
         """Every (prompt, seed), categories mixed, so that a run cut short has seen all of them."""
@@ -55,6 +66,7 @@ class Result:
     tokens: int
     seconds: float
     counts: dict[str, float]
+    part: str = ALL
 
     @property
     def tok_per_s(self) -> float:
@@ -92,13 +104,13 @@ def run(
     facts: dict[str, object],
     say: Say,
 ) -> list[Result]:
-    """Runs what the record does not hold yet; returns everything it holds then.
+    """Runs what the record does not hold yet; returns what it holds of this part then.
 
     Within a unit the contestants take turns, and who begins rotates, so that a drift of the machine's speed
     meets all alike. Raises ValueError when the record was made with another protocol.
     """
     head = {"bench": 1, "tokens": protocol.tokens, "environment": environment(), **facts}
-    results = _resume(record, head)
+    results = [r for r in _resume(record, head) if r.part == protocol.part]
     done = {(r.contestant, r.prompt, r.seed) for r in results}
     todo = [
         (place, prompt, seed)
@@ -116,7 +128,9 @@ def run(
             for contestant in [*contestants[turn:], *contestants[:turn]]:
                 if (contestant.name, prompt.id, seed) in done:
                     continue
-                result = _result(contestant, prompt, seed, contestant.run(ids, protocol.tokens, seed))
+                result = _result(
+                    contestant, prompt, seed, protocol.part, contestant.run(ids, protocol.tokens, seed)
+                )
                 results.append(result)
                 file.write(json.dumps(asdict(result)) + "\n")
                 file.flush()
@@ -125,9 +139,9 @@ def run(
     return results
 
 
-def _result(contestant: Contestant, prompt: Prompt, seed: int, run: Run) -> Result:
+def _result(contestant: Contestant, prompt: Prompt, seed: int, part: str, run: Run) -> Result:
     counts = {**run.counts, "rss": float(psutil.Process().memory_info().rss)}
-    return Result(contestant.name, prompt.id, prompt.category, seed, run.tokens, run.seconds, counts)
+    return Result(contestant.name, prompt.id, prompt.category, seed, run.tokens, run.seconds, counts, part)
 
 
 def _resume(record: Path, head: dict[str, object]) -> list[Result]:

@@ -9,11 +9,17 @@ from specchat.decode.settings import MAX_GAMMA
 
 QUICK = {"prompts": 6, "tokens": 96, "seeds": 1}
 FULL = {"prompts": 30, "tokens": 512, "seeds": 3}
+SAMPLE = {"prompts": 6, "tokens": 192}
+"""What others, and float32, are run on at most, together with ours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What belongs to the benchmark alone; the pair's arguments are the program's own."""
-    parser.add_argument("--quick", action="store_true", help=f"a short form of the protocol: {QUICK}")
+    parser.add_argument(
+        "--quick", action="store_true",
+        help=f"a short form of the protocol: {QUICK}. In the long one, what this program is compared with runs on a "
+        f"sample only, {SAMPLE['prompts']} prompts × {SAMPLE['tokens']} tokens, in turn with all of ours",
+    )  # fmt: skip
     for name, value in FULL.items():
         parser.add_argument(
             f"--{name}", type=int, default=None, help=f"default {value}, or {QUICK[name]} with --quick"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from specchat.chat.conversation import Message
 from specchat.decode.settings import MAX_GAMMA, Settings
 from specchat.lab import bench, report, suite
-from specchat.lab.bench_arguments import FULL, QUICK
+from specchat.lab.bench_arguments import FULL, QUICK, SAMPLE
 from specchat.lab.bench_assistant import first_layers, from_folder
 from specchat.lab.contestants import Contestant, HuggingFace, LlamaCpp, Ours
 from specchat.model.catalog import PairOptions
@@ -32,32 +32,44 @@ def run(args: argparse.Namespace, options: PairOptions, progress: Progress, say:
     size = {name: getattr(args, name) or (QUICK if args.quick else FULL)[name] for name in FULL}
     prompts = suite.sample(suite.load(), size["prompts"])
     protocol = bench.Protocol(tuple(prompts), size["tokens"], tuple(range(size["seeds"])))
+    sample = protocol.sample(**SAMPLE)
     pair = open_pair(options, progress)
-    contestants = _contestants(args, options, pair, progress)
+    ours, peers = _ours(args, pair), _peers(args, options, progress)
     out = args.out or cache_root(options.cache_dir) / "bench" / time.strftime("%Y%m%d-%H%M%S.jsonl")
     names = f"{pair.target_name} with {pair.draft_name}"
-    facts: dict[str, object] = {"pair": names, "precision": pair.precision, "threads": in_use()}
+    facts: dict[str, object] = {
+        "pair": names, "precision": pair.precision, "threads": in_use(), "tokens": protocol.tokens,
+    }  # fmt: skip
 
     def encode(text: str) -> Sequence[int]:
         return pair.template.encode([Message("user", text)], "", pair.capacity - protocol.tokens).ids
 
-    results = bench.run(contestants, protocol, encode, out, facts, progress)
     baseline = "transformers" if "hf" in args.against else "plain"
-    say(
-        f"{names}, {pair.precision}; {len(prompts)} prompts × {protocol.tokens} tokens × {len(protocol.seeds)} seeds\n"
-    )
-    say(report.table(results, baseline))
-    _say_parts(results, contestants, say)
+    say(f"{names}, {pair.precision}")
+    results = []
+    if peers and sample is not None:
+        progress("Everybody on a sample, which is short enough for the slowest.")
+        results = bench.run([*ours, *peers], sample, encode, out, facts, progress)
+        _say_table("everybody, on a sample: ", results, sample, baseline, say)
+        peers = []
+    whole = bench.run([*ours, *peers], protocol, encode, out, facts, progress)
+    _say_table("in full: " if results else "", whole, protocol, "plain" if results else baseline, say)
+    _say_parts(whole, ours, say)
     _say_limit(pair, say)
     say(f"Record: {out}")
     if args.plot:
-        report.plot(results, baseline, args.plot)
+        report.plot(results or whole, baseline, args.plot)
         say(f"Plot: {args.plot}")
 
 
-def _contestants(
-    args: argparse.Namespace, options: PairOptions, pair: Pair, progress: Progress
-) -> list[Contestant]:
+def _say_table(
+    what: str, results: Sequence[bench.Result], protocol: bench.Protocol, baseline: str, say: Say
+) -> None:
+    size = f"{len(protocol.prompts)} prompts × {protocol.tokens} tokens × {len(protocol.seeds)} seeds"
+    say(f"\n{what}{size}\n\n{report.table(results, baseline)}")
+
+
+def _ours(args: argparse.Namespace, pair: Pair) -> list[Contestant]:
     found: list[Contestant] = [Ours(pair, 0)]
     if pair.drafters:
         gammas = _numbers(args.gammas)
@@ -66,6 +78,12 @@ def _contestants(
             most = max(gammas, default=Settings().gamma)
             found.append(Ours(pair, MAX_GAMMA, name="adaptive", adaptive=True))
             found.append(Ours(pair, most, name=f"guard, γ {most}", guard=True))
+    return found
+
+
+def _peers(args: argparse.Namespace, options: PairOptions, progress: Progress) -> list[Contestant]:
+    """What ours are compared with: run on a sample, where the whole protocol would take hours."""
+    found: list[Contestant] = []
     if args.plain_float32:
         plain = open_pair(replace(options, precision="float32", draft="none"), progress)
         found.append(Ours(plain, 0, name="plain, float32"))

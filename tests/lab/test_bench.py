@@ -77,6 +77,25 @@ def test_a_run_that_was_stopped_is_continued_and_nothing_is_measured_twice(tmp_p
     assert measure(record, Known("a", 1, again), Known("b", 2, again)) == results
 
 
+def test_a_sample_for_the_slow_is_part_of_the_record_and_apart_from_the_rest(tmp_path: Path) -> None:
+    assert PROTOCOL.sample(3, 10) == bench.Protocol(PROMPTS, 10, (0,), bench.SAMPLE), "a seed is left out"
+    sample = PROTOCOL.sample(2, 5)
+    assert sample == bench.Protocol(PROMPTS[:2], 5, (0,), bench.SAMPLE)
+    assert bench.Protocol(PROMPTS, 10, (0,)).sample(3, 10) is None, "the sample would be all of it"
+    record, asked = tmp_path / "r", []
+
+    def run(protocol: bench.Protocol, *who: Known) -> list[bench.Result]:
+        facts: dict[str, object] = {"pair": "x", "tokens": 10}
+        return bench.run(who, protocol, lambda text: [0] * len(text), record, facts, lambda line: None)
+
+    for _ in range(2):
+        both = run(sample, Known("ours", 1, asked), Known("slow", 9, asked))
+        alone = run(PROTOCOL, Known("ours", 1, asked))
+    assert len(asked) == 2 + 4 + 1 + 6, "warm-ups, the sample, the whole; and nothing again"
+    assert [r.tokens for r in both] == [5] * 4 and [r.tokens for r in alone] == [10] * 6
+    assert len(bench.read(record)[1]) == 10
+
+
 def test_a_record_of_another_protocol_or_a_foreign_file_is_refused(tmp_path: Path) -> None:
     record = tmp_path / "r"
     measure(record, Known("a", 1, []))

@@ -7,7 +7,6 @@ import argparse
 from specchat.lab import bench_command
 from specchat.lab.bench_arguments import add_arguments
 from specchat.lab.contestants import Ours
-from specchat.model.catalog import PairOptions
 from tests.worker.jobs import pair_of
 
 
@@ -18,7 +17,7 @@ def test_adaptive_adds_both_and_each_writes_what_was_asked_for() -> None:
     names: dict[str, Ours] = {}
     for arguments in ([], ["--adaptive"]):
         args = parser.parse_args(["--gammas", "2,4", *arguments])
-        found = bench_command._contestants(args, PairOptions(), pair, lambda message: None)
+        found = bench_command._ours(args, pair)
         names = {contestant.name: contestant for contestant in found if isinstance(contestant, Ours)}
         added = {"adaptive", "guard, γ 4"} if arguments else set()
         assert set(names) == {"plain", "γ 2", "γ 4"} | added

@@ -15,7 +15,6 @@ from specchat.lab.contestants import HuggingFace
 from specchat.model.catalog import PairOptions
 from specchat.model.errors import BadCheckpoint, PairMismatch
 from tests.tiny import save_tiny, tiny_model, tiny_tokenizer
-from tests.worker.jobs import pair_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def assisted(target: str, *arguments: str) -> HuggingFace:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     args = parser.parse_args(["--against", "hf", *arguments])
-    found = bench_command._contestants(args, PairOptions(target=target), pair_of(), lambda message: None)
+    found = bench_command._peers(args, PairOptions(target=target), lambda message: None)
     plain, last = (contestant for contestant in found if isinstance(contestant, HuggingFace))
     assert plain.name == "transformers" and plain.draft is None
     return last
