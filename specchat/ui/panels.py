@@ -77,13 +77,14 @@ def _verdict(meter: Meter, gamma: int, plain: Yardstick) -> str:
     without = f"{speed(1 / plain.step_s)} tok/s" if plain.step_s > 0 else ""
     gain = meter.speed_up(plain.step_s) or 0.0
     verdict = meter.verdict(plain.step_s) if meter.stats.rounds else "early" if gamma else "off"
+    advice = "Try a smaller γ, or switch it off." if gamma > 1 else "Switch it off."
     text = {
         "off": "Speculation is off: the target writes every token itself.",
         "early": "Speculation is on. Too few rounds yet to say whether it pays.",
         "unknown": "Not compared: plain decoding has not been measured. Switch speculation off for one reply.",
         "wins": f"Speculation pays: {gain:.2f}× plain ({without}).",
         "even": f"Speculation makes no difference: {gain:.2f}× plain ({without}).",
-        "loses": f"Speculation loses: {gain:.2f}× plain ({without}). Try a smaller γ, or switch it off.",
+        "loses": f"Speculation loses: {gain:.2f}× plain ({without}). {advice}",
     }[verdict]
     tip = ""
     if plain.step_s > 0:

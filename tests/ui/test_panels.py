@@ -83,6 +83,14 @@ def test_the_verdict_follows_the_measurements(accepted, step, verdict):
     assert f'data-verdict="{verdict}"' in html
 
 
+@pytest.mark.parametrize(
+    ("gamma", "advice"), [(4, "Try a smaller γ, or switch it off."), (1, "Switch it off.")]
+)
+def test_advice_can_be_followed(gamma, advice):
+    html = live_panel(meter(*(0,) * 20), gamma, None, Yardstick(0.05, "measured"))
+    assert advice in html and ("smaller" in html) == (gamma > 1)
+
+
 def test_speculation_off_is_said_before_and_after_a_reply():
     assert 'data-verdict="off"' in live_panel(Meter(), 0, None, Yardstick())
     assert 'data-verdict="off"' in live_panel(meter(*[0] * 20, drafted=0, gamma=0), 0, None, Yardstick(0.1))
