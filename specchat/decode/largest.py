@@ -28,6 +28,11 @@ def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
     """
     if _offered and logits.device.type == "cpu":
         return _offered[0](logits, k, temperature)
+    return by_torch(logits, k, temperature)
+
+
+def by_torch(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """The same where nothing was offered, or where it has no use."""
     values, ids = by_blocks(logits, k)
     return (values / temperature).softmax(dim=-1), ids
 

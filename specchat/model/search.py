@@ -18,8 +18,10 @@ MOST = 96
 """More than so many are left to torch, which sorts better than it searches."""
 
 
-def serve() -> None:
-    """Sampling takes it from now on."""
+def serve(device: torch.device) -> None:
+    """Sampling takes it from now on; nothing to do where laws lie on a CUDA device."""
+    if device.type == "cuda":
+        return
     values, ids = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
     first_call(_search, np.zeros((1, 2), np.float32), values, ids)
     first_call(_soften, values, np.float32(1))
@@ -29,8 +31,7 @@ def serve() -> None:
 def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
     """As `decode.largest.shares`. Of equal logits the lowest id comes first."""
     if logits.dtype != torch.float32 or k > MOST:
-        values, ids = largest.by_blocks(logits, k)
-        return (values / temperature).softmax(dim=-1), ids
+        return largest.by_torch(logits, k, temperature)
     shape = (len(logits), k)
     values, ids = torch.empty(shape), torch.empty(shape, dtype=torch.long)
     _search(logits.contiguous().numpy(), values.numpy(), ids.numpy())
