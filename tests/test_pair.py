@@ -23,7 +23,7 @@ from specchat.model.pairing import plan
 from specchat.pair import open_pair
 from tests.fakes import Watched
 from tests.rigs import runner, tiny
-from tests.tiny import save_tiny, tiny_model
+from tests.tiny import CONTROL, save_tiny, tiny_model
 
 
 def silent(_: str) -> None:
@@ -133,10 +133,15 @@ def test_stop_ends_a_draft_that_is_catching_up() -> None:
 
 
 def test_ctrl_c_in_the_terminal_ends_the_reply_with_its_statistics(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path, tiny_model("llama", max_position_embeddings=4096))
+    model = tiny_model("llama", max_position_embeddings=4096)
+    # Control tokens have logit 0 where others reach 12 and more at this temperature: no end is ever drawn, so the
+    # reply is still being written when the signal comes.
+    with torch.no_grad():
+        model.get_output_embeddings().weight[-len(CONTROL) :] = 0
+    folder = save_tiny(tmp_path, model)
     command = [
         sys.executable, "-u", "-m", "specchat", "generate", "hello", "--target", str(folder), "--draft", "none",
-        "--gamma", "0", "--max-new-tokens", "1500", "--temperature", "1", "--context", "4096", "--seed", "12",
+        "--gamma", "0", "--max-new-tokens", "3000", "--temperature", "0.5", "--context", "4096", "--seed", "12",
     ]  # fmt: skip
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[1]
@@ -146,6 +151,7 @@ def test_ctrl_c_in_the_terminal_ends_the_reply_with_its_statistics(tmp_path: Pat
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert b"tok/s" in err, err
+    assert err.rstrip().endswith(b"stopped"), err  # not "finished" and not "stopped at max tokens"
     assert b"Traceback" not in err
     assert child.returncode == 0
 
