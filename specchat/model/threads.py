@@ -18,7 +18,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from specchat.decode.estimates import OUTLIER, Mean
+from specchat.decode.estimates import Mean
 
 FADE = 0.85
 """What a forward still counts when one more of its kind has passed."""
@@ -26,16 +26,16 @@ FADE = 0.85
 FIRST = 8
 """Forwards before the first trial of every core."""
 
-TRIAL = 3
+TRIAL = 4
 """Forwards of a trial."""
 
 GAIN = 0.97
 """A trial has to take at most this share of the usual time to take over."""
 
-COLLAPSE = 1.5
-"""A forward that takes so many times the usual is slow: it ends a trial, and two in a row end the use of every core."""
+PATIENCE = 4.0
+"""Usual forwards that a number may lose against the other, what it gained since set off, before it is given up."""
 
-REST, LONGEST_REST = 32, 512
+REST, LONGEST_REST = 32, 256
 """Forwards after a failed trial of every core; each failure doubles them, up to the longest."""
 
 AGAIN = 256
@@ -44,7 +44,11 @@ AGAIN = 256
 
 @dataclass(slots=True)
 class Threads:
-    """Chooses before each short forward, and learns from each. `use` is told a number of threads when it changes."""
+    """Chooses before each short forward, and learns from each. `use` is told a number of threads when it changes.
+
+    A number is judged by what its forwards take together, never by single slow ones: a page that is brought up to
+    date ten times a second doubles every seventh forward, and every core may still be the faster choice.
+    """
 
     few: int
     every: int
@@ -56,10 +60,12 @@ class Threads:
     _trying: int = 0
     """Forwards left of a trial of the other number."""
     _ratios: list[float] = field(default_factory=list)
+    """Of the trial: each forward's time in parts of the usual one."""
     _until: int = FIRST
     _rest: int = REST
-    _slow: int = 0
-    """Slow forwards one after another."""
+    _lost: float = 0.0
+    """Usual forwards that every core has lost against all but one, or a trial against what it would replace
+    (a cumulative sum, Page 1954)."""
 
     def begin(self) -> None:
         """A forward begins."""
@@ -75,29 +81,30 @@ class Threads:
         if self._trying:
             self._try(rows, seconds)
             return
-        usual = self._usual(rows) or seconds
-        self._slow = self._slow + 1 if seconds > COLLAPSE * usual else 0
-        self._add(self.wide, rows, min(seconds, OUTLIER * usual))
+        other = self._usual(False, rows)
+        self._lost = max(0.0, self._lost + seconds / other - 1) if self.wide and other else 0.0
+        self._add(self.wide, rows, seconds)
         self._until -= 1
-        if self.wide and self._slow >= 2:
+        if self.wide and self._lost >= PATIENCE:
             self._forget(wide=False)
             self._narrow()
         elif self._until <= 0:
             self._forget(wide=not self.wide)
-            self._trying, self._ratios = TRIAL, []
+            self._trying, self._ratios, self._lost = TRIAL, [], 0.0
 
     def _add(self, wide: bool, rows: int, seconds: float) -> None:
-        self._means.setdefault((wide, rows), Mean()).add(seconds, FADE)
+        mean = self._means.setdefault((wide, rows), Mean())
+        mean.add(mean.cut(seconds), FADE)
 
     def _forget(self, wide: bool) -> None:
         self._means = {key: mean for key, mean in self._means.items() if key[0] != wide}
 
-    def _usual(self, rows: int) -> float:
-        """Seconds of such a forward with the number in use, from the nearest number of rows seen; 0 of none.
+    def _usual(self, wide: bool, rows: int) -> float:
+        """Seconds of such a forward with that number, from the nearest number of rows seen; 0 of none.
 
         More rows than were seen may take a tenth more each.
         """
-        seen = [(abs(at - rows), at, mean) for (wide, at), mean in self._means.items() if wide == self.wide]
+        seen = [(abs(at - rows), at, mean) for (each, at), mean in self._means.items() if each == wide]
         if not seen:
             return 0.0
         _, at, mean = min(seen, key=lambda each: each[:2])
@@ -108,7 +115,9 @@ class Threads:
         known = self._means.get((self.wide, rows))
         if known is not None:
             self._ratios.append(seconds / known.value)
-        if seconds > COLLAPSE * (self._usual(rows) or seconds):
+        usual = self._usual(self.wide, rows)
+        self._lost += seconds / usual - 1 if usual else 0.0
+        if self._lost >= PATIENCE / 2:
             self._trying = 0
             self._lose()
             return
@@ -117,24 +126,24 @@ class Threads:
         if self._trying:
             return
         if not self._ratios:
-            self._until = FIRST
+            self._until, self._lost = FIRST, 0.0
         elif sum(self._ratios) >= GAIN * len(self._ratios):
             self._lose()
         elif self.wide:
             self._narrow()
         else:
-            self.wide, self._slow, self._until = True, 0, AGAIN
+            self.wide, self._until, self._lost = True, AGAIN, 0.0
 
     def _lose(self) -> None:
         """A trial of the other number was no gain."""
         if self.wide:
-            self._until, self._rest = AGAIN, REST
+            self._until, self._rest, self._lost = AGAIN, REST, 0.0
         else:
             self._narrow()
 
     def _narrow(self) -> None:
         """All but one from now on; the more often this comes, the longer until every core is tried again."""
-        self.wide, self._slow = False, 0
+        self.wide, self._lost = False, 0.0
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
 
 

@@ -101,18 +101,57 @@ class LocalOnly:
         await self.app(scope, receive, add if scope["type"] == "http" else send)
 
 
+class Foremost:
+    """Puts a script before everything else of the page. What Gradio is given for the head comes too late to change what
+    its own modules take from the browser: they have run by then."""
+
+    def __init__(self, app: ASGIApp, script: str) -> None:
+        self.app = app
+        self.script = f"<script>{script}</script>".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[Message] = []
+
+        async def put(message: Message) -> None:
+            if message["type"] == "http.response.start" and _is_page(message):
+                held.append(message)
+            elif not held:
+                await send(message)
+            else:
+                held.append(message)
+                if not message.get("more_body"):
+                    for whole in self._with_script(held):
+                        await send(whole)
+
+        await self.app(scope, receive, put if scope["type"] == "http" and scope["path"] == "/" else send)
+
+    def _with_script(self, held: list[Message]) -> tuple[Message, Message]:
+        start, *parts = held
+        body = b"".join(part.get("body", b"") for part in parts).replace(b"<head>", b"<head>" + self.script, 1)
+        headers = [header for header in start["headers"] if header[0].lower() != b"content-length"]
+        length = (b"content-length", str(len(body)).encode())
+        return {**start, "headers": [*headers, length]}, {"type": "http.response.body", "body": body}
+
+
+def _is_page(start: Message) -> bool:
+    """Whether an answer begins that is a page as it is, not packed."""
+    headers = {name.lower(): value for name, value in start["headers"]}
+    return headers.get(b"content-type", b"").startswith(b"text/html") and b"content-encoding" not in headers
+
+
 def launch_kwargs() -> dict[str, object]:
     """What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off."""
     # The style sheet goes into the head as it is: Gradio rewrites the selectors of what it is given as css.
     others = sorted(path for path in ASSETS.glob("*.css") if path.name != "page.css")
     style = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.css", *others))
-    parts = sorted(path for path in ASSETS.glob("*.js") if path.name != "page.js")
+    parts = sorted(path for path in ASSETS.glob("*.js") if path.name not in ("page.js", "first.js"))
     script = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.js", *parts))
+    first = (ASSETS / "first.js").read_text(encoding="utf-8")
     return {
         "theme": theme(),
         "head": f"<style>{style}</style><script>{script}</script>",
         "favicon_path": ASSETS / "logo.svg",
-        "app_kwargs": {"middleware": [Middleware(LocalOnly)]},
+        "app_kwargs": {"middleware": [Middleware(LocalOnly), Middleware(Foremost, script=first)]},
         "footer_links": [],
         "run_history": False,
         "enable_monitoring": False,
