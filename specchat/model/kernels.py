@@ -85,7 +85,10 @@ def place(
                 for j in range(width):
                     to[j] = row[j]
         for h in range(kv_heads):
-            values[h, start + i] = qkv[i, heads + kv_heads + h]
+            # A loop: the compiler takes seconds over the assignment of a slice.
+            row, to = qkv[i, heads + kv_heads + h], values[h, start + i]
+            for j in range(width):
+                to[j] = row[j]
 
 
 LEAST = np.float32(-87)

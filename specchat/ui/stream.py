@@ -1,4 +1,4 @@
-"""From the worker's events to updates of the page: at most 10 a second, fewer when they cost much."""
+"""From the worker's events to updates of the page: at most 7 a second, fewer when they cost much."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from specchat.worker import Done, Ended, Event, Handle
 
-FASTEST_S = 0.1
+FASTEST_S = 0.15
 """Shortest time between two updates."""
 
 SLOWEST_S = 1.0

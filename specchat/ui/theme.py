@@ -127,7 +127,9 @@ class Foremost:
 
     def _with_script(self, held: list[Message]) -> tuple[Message, Message]:
         start, *parts = held
-        body = b"".join(part.get("body", b"") for part in parts).replace(b"<head>", b"<head>" + self.script, 1)
+        body = b"".join(part.get("body", b"") for part in parts).replace(
+            b"<head>", b"<head>" + self.script, 1
+        )
         headers = [header for header in start["headers"] if header[0].lower() != b"content-length"]
         length = (b"content-length", str(len(body)).encode())
         return {**start, "headers": [*headers, length]}, {"type": "http.response.body", "body": body}

@@ -66,17 +66,24 @@ def open_page(browser: Browser, behind: ExitStack) -> Iterator[OpenPage]:
     """Opens watched tabs: `open_page(url, width=…, height=…, dark=…)`; each is a browser session of its own.
 
     left: the test leaves the page while a reply streams, and Gradio's client says so on the page that goes.
+    early: a script that runs before any of the page's.
     """
     contexts, wrong = [], []
 
     def open_one(
-        url: str, width: int = 1280, height: int = 860, dark: bool = False, left: bool = False
+        url: str,
+        width: int = 1280,
+        height: int = 860,
+        dark: bool = False,
+        left: bool = False,
+        early: str = "",
     ) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(early)
         page.on("pageerror", lambda error: wrong.append(f"page error: {error}"))
         page.on("console", lambda line: _listen(line, left, wrong))
         page.on("request", lambda request: _check(request.url, wrong))

@@ -47,7 +47,7 @@ def test_text_and_hues_stand_out_from_what_is_behind_them(scheme):
 
 
 def test_nothing_of_ours_names_another_address():
-    for name in ("page.css", "page.js", "logo.svg"):
+    for name in ("page.css", "page.js", "first.js", "logo.svg"):
         text = (theme.ASSETS / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "//" not in re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE), name
         assert "url(" not in text
@@ -73,6 +73,48 @@ def test_every_answer_forbids_foreign_requests(page):
     assert "http" not in policy
     assert "fonts.googleapis" not in body
     assert page.blocks.analytics_enabled is False
+
+
+def test_the_first_script_comes_before_everything_of_gradios(page):
+    with urlopen(page.start()) as answer:
+        body = answer.read()
+        assert len(body) == int(answer.headers["content-length"])
+    script = (theme.ASSETS / "first.js").read_bytes()
+    assert body.count(script) == 1
+    assert body.index(script) == body.index(b"<script") + len(b"<script>")
+
+
+@pytest.mark.parametrize("kind", [b"text/html; charset=utf-8", b"application/json"])
+def test_an_answer_in_pieces_gets_the_first_script_if_it_is_a_page(kind):
+    """An answer of another kind passes as it is, piece by piece."""
+    pieces = [b"<html><he", b"ad><script>own</script></head></html>"]
+    start = {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [(b"content-type", kind), (b"Content-Length", b"48")],
+    }
+
+    async def app(scope, receive, send):
+        await send(start)
+        await send({"type": "http.response.body", "body": pieces[0], "more_body": True})
+        await send({"type": "http.response.body", "body": pieces[1]})
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    with ThreadPoolExecutor(1) as pool:
+        whole = theme.Foremost(app, "first()")({"type": "http", "path": "/"}, None, send)
+        pool.submit(asyncio.run, whole).result(20)
+    body = b"".join(message.get("body", b"") for message in sent)
+    if kind.startswith(b"text/html"):
+        assert body == b"<html><head><script>first()</script><script>own</script></head></html>"
+        assert dict(sent[0]["headers"])[b"content-length"] == str(len(body)).encode()
+        assert len(sent[0]["headers"]) == 2
+    else:
+        assert sent[0] == start
+        assert [message["body"] for message in sent[1:]] == pieces
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,26 @@ def test_a_reply_streams_and_keeps_its_numbers(served, open_page, shot):
     shot(page, "reply")
 
 
+COUNT_FRAMES = """
+window.frames_asked = 0;
+const native = window.requestAnimationFrame;
+window.requestAnimationFrame = (draw) => { window.frames_asked += 1; return native.call(window, draw); };
+"""
+
+
+def test_an_open_page_asks_for_few_frames_while_nothing_moves(served, open_page):
+    """Each is drawn on a core that a reply needs; what Gradio's loading page leaves running asks for sixty a second."""
+    page = open_page(served.url, early=COUNT_FRAMES)
+    page.wait_for_timeout(3500)
+    for _ in range(2):
+        page.evaluate("window.frames_asked = 0")
+        page.wait_for_timeout(2000)
+        assert page.evaluate("window.frames_asked") < 12
+        send(page, "a story")
+        stats(page)
+        page.wait_for_timeout(1000)
+
+
 def test_the_next_turn_is_told_the_reply_as_it_was_written(served, open_page):
     page = open_page(served.url)
     ask(page, "fast hostile")
