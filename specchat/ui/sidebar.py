@@ -13,9 +13,9 @@ from specchat.decode.engine import MAX_GAMMA, Settings
 from specchat.decode.sampling import Sampling
 
 DRAFTERS: Mapping[str, str] = {
-    "chain": "text seen before, then model",
+    "chain": "chain (n-grams, then model)",
     "model": "draft model",
-    "ngram": "text seen before (n-grams)",
+    "ngram": "n-grams of the text",
 }
 """Names of the engine's drafters, in words. A drafter without an entry is shown by its name."""
 

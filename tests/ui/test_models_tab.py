@@ -129,7 +129,7 @@ def test_another_pair_is_judged_loaded_and_talked_to_and_the_conversation_is_kep
     assert page.locator("#sc-models img, #sc-header img").count() == 0
     assert page.evaluate("window.pwned") is None
     eventually(
-        lambda: page.input_value("#sc-drafter input").startswith("text seen before (n"), "the drafters follow"
+        lambda: page.input_value("#sc-drafter input").startswith("n-grams of"), "the drafters follow"
     )
 
     chat(page)

@@ -84,7 +84,7 @@ def test_a_lane_is_described_by_what_it_runs_with():
         8, ON.sampling, "chain", adaptive=True, confidence=0.3, guard=True, draft_sampling=Sampling(1.5, 0)
     )
     assert lane_line(other) == (
-        "γ adaptive, up to\u00a08, text seen before, then model, draft stops below 0.30, guard on, "
+        "γ adaptive, up to\u00a08, chain (n-grams, then model), draft stops below 0.30, guard on, "
         "draft sampled at temperature 1.5"
     )
     assert (
