@@ -46,7 +46,7 @@ def main() -> int:
         page = build(worker, settings, Options(pair=options))
         say(f"SpecChat is at {page.start(args.host, args.port, args.open)} (Ctrl-C ends it)")
         served.set()
-        page.wait()
+        page.wait(say)
     except OSError as problem:
         print(f"specchat: the page could not be served ({problem}); choose another --port.", file=sys.stderr)
         return 1

@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read by Gradio when the first Blocks is made
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from html import escape
@@ -44,6 +46,9 @@ IDLE_S = 2.0
 POLL_S, PROGRESS_S = 0.02, 0.5
 """Seconds between two looks of Gradio for events that wait, and for progress bars, which are not used here."""
 
+LAST_ANSWERS_S = 1
+"""Seconds that answers under way may take when the program is told to end."""
+
 BRING_KEY = "() => { try { return sessionStorage.getItem('specchat') || '' } catch { return '' } }"
 """The key of the tab's conversation, if it had one before the page was loaded again. (Storage may be forbidden.)"""
 
@@ -65,11 +70,21 @@ class Page:
             server_name=host, server_port=port, inbrowser=open_browser,
             prevent_thread_lock=True, quiet=True, **self.launch_kwargs,
         )  # fmt: skip
+        if self.blocks.server is not None:
+            # An open tab holds a connection for as long as it is open, and Ctrl-C would wait for it.
+            self.blocks.server.config.timeout_graceful_shutdown = LAST_ANSWERS_S
         return str(url)
 
-    def wait(self) -> None:
+    def wait(self, say: Callable[[str], None] = print) -> None:
         """Until interrupted; then the server is closed."""
-        self.blocks.block_thread()
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            say("Stopping.")
+        # uvicorn tells at length of each connection it cuts off, and every open tab has one.
+        logging.getLogger("uvicorn.error").disabled = True
+        self.blocks.close(verbose=False)
 
 
 def build(worker: Worker, settings: Settings | None = None, options: Options | None = None) -> Page:

@@ -45,6 +45,10 @@ def app(builtin_folder: Path) -> Iterator[App]:
     yield started
     started.child.send_signal(signal.SIGINT)
     assert started.child.wait(30) == 0, "Ctrl-C ends the program cleanly"
+    assert started.child.stdout is not None
+    last = started.child.stdout.read()
+    assert "Stopping." in last
+    assert "Traceback" not in last, last
 
 
 def send(page, text: str) -> None:

@@ -128,9 +128,7 @@ def test_another_pair_is_judged_loaded_and_talked_to_and_the_conversation_is_kep
     assert str(place.folder / HOSTILE) in page.inner_text("#sc-models-pair")
     assert page.locator("#sc-models img, #sc-header img").count() == 0
     assert page.evaluate("window.pwned") is None
-    eventually(
-        lambda: page.input_value("#sc-drafter input").startswith("n-grams of"), "the drafters follow"
-    )
+    eventually(lambda: page.input_value("#sc-drafter input").startswith("n-grams of"), "the drafters follow")
 
     chat(page)
     assert bot(page) == before, "the conversation is kept"

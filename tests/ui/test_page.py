@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from tests.ui.fake_worker import CODE, HOSTILE, STORY
-from tests.ui.pages import ask, bot, eventually, send, slide, stats
+from tests.ui.fake_worker import CODE, HOSTILE, STORY, FakePair, fake_worker
+from tests.ui.pages import Served, ask, bot, eventually, send, slide, stats
 
 pytestmark = pytest.mark.browser
 
@@ -235,3 +237,23 @@ def test_the_lens_can_be_opened_while_a_reply_is_written(served, open_page):
     page.wait_for_selector("#sc-live .sc-lens .sc-t")
     stats(page)
     assert "".join(page.locator("#sc-settled .sc-lens i.sc-t").all_text_contents()).replace("↵", "") == STORY
+
+
+def test_ctrl_c_ends_the_server_under_an_open_tab(open_page, monkeypatch, capfd):
+    """A tab holds a connection for as long as it is open; ending it is no error that a person need read."""
+    pair = FakePair()
+    own = Served(fake_worker(pair), pair)
+    open_page(own.url, left=True).wait_for_timeout(2000)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    said: list[str] = []
+    monkeypatch.setattr("specchat.ui.page.time", SimpleNamespace(sleep=interrupted))
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
+    thread = own.page.blocks.server.thread
+    own.page.wait(said.append)
+    assert not thread.is_alive(), "still waiting for the tab"
+    own.worker.close()
+    assert said == ["Stopping."]
+    assert "Traceback" not in capfd.readouterr().err
