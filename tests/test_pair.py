@@ -134,8 +134,8 @@ def test_stop_ends_a_draft_that_is_catching_up() -> None:
 
 def test_ctrl_c_in_the_terminal_ends_the_reply_with_its_statistics(tmp_path: Path) -> None:
     model = tiny_model("llama", max_position_embeddings=4096)
-    # Control tokens have logit 0 where others reach 12 and more at this temperature: no end is ever drawn, so the
-    # reply is still being written when the signal comes.
+    # Control tokens have logit 0 where others reach 12 and more at this temperature: with this seed as with most no end
+    # is drawn, and the reply is still being written when the signal comes.
     with torch.no_grad():
         model.get_output_embeddings().weight[-len(CONTROL) :] = 0
     folder = save_tiny(tmp_path, model)

@@ -18,7 +18,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from specchat.decode.estimates import Mean
+from specchat.decode.estimates import OUTLIER, Mean
 
 FADE = 0.85
 """What a forward still counts when one more of its kind has passed."""
@@ -33,7 +33,8 @@ GAIN = 0.97
 """A trial has to take at most this share of the usual time to take over."""
 
 PATIENCE = 4.0
-"""Usual forwards that a number may lose against the other, what it gained since set off, before it is given up."""
+"""Usual forwards that every core may lose against all but one, net of gains since the sum was last 0, before all but
+one is tried; half of it ends a trial of every core."""
 
 REST, LONGEST_REST = 32, 256
 """Forwards after a failed trial of every core; each failure doubles them, up to the longest."""
@@ -46,8 +47,8 @@ AGAIN = 256
 class Threads:
     """Chooses before each short forward, and learns from each. `use` is told a number of threads when it changes.
 
-    A number is judged by what its forwards take together, never by single slow ones: a page that is brought up to
-    date ten times a second doubles every seventh forward, and every core may still be the faster choice.
+    A number is judged by what its forwards take together, never by a single slow one: a page that is brought up to
+    date seven times a second slows some of them down, and every core may still be the faster choice.
     """
 
     few: int
@@ -81,14 +82,11 @@ class Threads:
         if self._trying:
             self._try(rows, seconds)
             return
-        other = self._usual(False, rows)
-        self._lost = max(0.0, self._lost + seconds / other - 1) if self.wide and other else 0.0
+        other = self._usual(False, rows) if self.wide else 0.0
+        self._lost = max(0.0, self._lost + _excess(seconds, other))
         self._add(self.wide, rows, seconds)
         self._until -= 1
-        if self.wide and self._lost >= PATIENCE:
-            self._forget(wide=False)
-            self._narrow()
-        elif self._until <= 0:
+        if self._until <= 0 or self._lost >= PATIENCE:
             self._forget(wide=not self.wide)
             self._trying, self._ratios, self._lost = TRIAL, [], 0.0
 
@@ -116,13 +114,13 @@ class Threads:
         if known is not None:
             self._ratios.append(seconds / known.value)
         usual = self._usual(self.wide, rows)
-        self._lost += seconds / usual - 1 if usual else 0.0
-        if self._lost >= PATIENCE / 2:
+        self._lost += _excess(seconds, usual)
+        if not self.wide and self._lost > PATIENCE / 2:
             self._trying = 0
             self._lose()
             return
         # What it takes from now on is judged by this, if it takes over.
-        self._add(not self.wide, rows, seconds)
+        self._add(not self.wide, rows, min(seconds, OUTLIER * usual) if usual else seconds)
         if self._trying:
             return
         if not self._ratios:
@@ -145,6 +143,11 @@ class Threads:
         """All but one from now on; the more often this comes, the longer until every core is tried again."""
         self.wide, self._lost = False, 0.0
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
+
+
+def _excess(seconds: float, usual: float) -> float:
+    """What a forward took beyond the usual, in usual forwards; of an outlier no more than counts. 0 of nothing known."""
+    return min(seconds / usual, OUTLIER) - 1 if usual else 0.0
 
 
 _chosen: list[int | Threads] = []

@@ -9,6 +9,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read by Gradio whe
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -84,7 +85,8 @@ class Page:
             say("Stopping.")
         # uvicorn tells at length of each connection it cuts off, and every open tab has one.
         logging.getLogger("uvicorn.error").disabled = True
-        self.blocks.close(verbose=False)
+        with suppress(KeyboardInterrupt):
+            self.blocks.close(verbose=False)
 
 
 def build(worker: Worker, settings: Settings | None = None, options: Options | None = None) -> Page:

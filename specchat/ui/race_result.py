@@ -182,7 +182,7 @@ def _table(race: Race) -> str:
              lambda s: s.tokens_per_round, lambda value: f"{value:.2f}"),
         ("Acceptance", "Accepted proposals over those that the target judged.", [_acceptance(race, lane) for lane in lanes]),
         _row(race, "Target forwards", "One a round; reading the prompt is not counted.", lambda s: s.target_forwards, _whole),
-        _row(race, "Draft forwards", "Forwards of the draft model; text seen before costs none.",
+        _row(race, "Draft forwards", "Forwards of the draft model; n-grams cost none.",
              lambda s: s.draft_forwards, _whole),
     ]  # fmt: skip
     body = "".join(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.model.compact import CompactDecoder
-from specchat.model.threads import LONGEST_REST, Threads, agree, in_use, settle
+from specchat.model.threads import FIRST, LONGEST_REST, TRIAL, Threads, agree, in_use, settle
 from tests.tiny import TINY_VOCAB, Kind, tiny_model
 
 Busy = Callable[[float], bool]
@@ -26,7 +26,7 @@ def always(now: float) -> bool:
 
 
 def bursts(share: float) -> Busy:
-    """A page that is updated ten times a second."""
+    """Something that comes ten times a second."""
     return lambda now: now % 0.1 < 0.1 * share
 
 
@@ -36,7 +36,7 @@ class Machine:
     def __init__(self, busy: Busy, gain: float, seed: int, collapse: float = 3.0) -> None:
         self.busy, self.gain, self.collapse = busy, gain, collapse
         self.dice = random.Random(seed)
-        self.count, self.now = 1, 0.0
+        self.count, self.now, self.slower = 1, 0.0, 1.0
         self.threads = Threads(1, 2, use=self.use, used=lambda: self.count)
         self.wide: list[bool] = []
 
@@ -44,7 +44,7 @@ class Machine:
         self.count = count
 
     def seconds(self, count: int, rows: int) -> float:
-        found = (0.016 + 0.002 * rows) * (1.0 if count == 1 else self.gain)
+        found = self.slower * (0.016 + 0.002 * rows) * (1.0 if count == 1 else self.gain)
         if count == 2 and self.busy(self.now):
             found *= self.collapse
         return found * max(0.8, self.dice.gauss(1, 0.05))
@@ -161,12 +161,34 @@ def test_two_slow_forwards_now_and_then_do_not_end_the_use_of_every_core(seed: i
     assert sum(machine.wide) > 0.95 * len(machine.wide)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_forwards_that_become_slower_with_either_number_are_no_reason_to_leave_every_core(seed: int) -> None:
+    """A long prompt: from one forward to the next everything takes twice as long, and two threads are still faster."""
+    machine = Machine(quiet, 0.7, seed)
+    machine.run(200)
+    machine.slower = 2.0
+    machine.wide.clear()
+    machine.run(1000)
+    assert sum(machine.wide) > 0.97 * len(machine.wide)
+
+
+def test_a_single_stall_ends_nothing() -> None:
+    machine = Machine(quiet, 0.7, 4)
+    machine.run(200)
+    assert machine.threads.wide
+    machine.threads.begin()
+    machine.threads.learn(4, 5.0)
+    machine.wide.clear()
+    machine.run(20)
+    assert all(machine.wide)
+
+
 def test_a_trial_of_rows_never_seen_is_neither_won_nor_lost() -> None:
     machine = Machine(quiet, 0.7, 1)
-    machine.run(8)
-    machine.run(3, lambda n: 5 + n)
-    assert not machine.threads.wide and sum(machine.wide[-3:]) == 3
-    machine.run(12)
+    machine.run(FIRST)
+    machine.run(TRIAL, lambda n: 5 + n)
+    assert not machine.threads.wide and sum(machine.wide[-TRIAL:]) == TRIAL
+    machine.run(FIRST + TRIAL)
     assert machine.threads.wide, "it had to wait as after a loss"
 
 

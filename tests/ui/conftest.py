@@ -65,7 +65,7 @@ def behind() -> Iterator[ExitStack]:
 def open_page(browser: Browser, behind: ExitStack) -> Iterator[OpenPage]:
     """Opens watched tabs: `open_page(url, width=…, height=…, dark=…)`; each is a browser session of its own.
 
-    left: the test leaves the page while a reply streams, and Gradio's client says so on the page that goes.
+    left: page and server part while one of them speaks, and Gradio's client says so on the page.
     early: a script that runs before any of the page's.
     """
     contexts, wrong = [], []
@@ -99,7 +99,8 @@ def open_page(browser: Browser, behind: ExitStack) -> Iterator[OpenPage]:
 
 
 def _listen(line: ConsoleMessage, left: bool, wrong: list[str]) -> None:
-    torn = left and ("AbortError" in line.text or "Connection errored out" in line.text)
+    gone = ("AbortError", "Connection errored out", "ERR_CONNECTION_REFUSED")
+    torn = left and any(reason in line.text for reason in gone)
     if line.type == "error" and not torn:
         wrong.append(f"console: {line.text}")
 

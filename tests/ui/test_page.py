@@ -252,8 +252,10 @@ def test_ctrl_c_ends_the_server_under_an_open_tab(open_page, monkeypatch, capfd)
     monkeypatch.setattr("specchat.ui.page.time", SimpleNamespace(sleep=interrupted))
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
     thread = own.page.blocks.server.thread
-    own.page.wait(said.append)
+    try:
+        own.page.wait(said.append)
+    finally:
+        own.worker.close()
     assert not thread.is_alive(), "still waiting for the tab"
-    own.worker.close()
     assert said == ["Stopping."]
     assert "Traceback" not in capfd.readouterr().err
