@@ -9,13 +9,15 @@
   let last = 0;
   window.requestAnimationFrame = (draw) => {
     const frames = (new Error().stack || "").split("\n").filter((line) => /:\d+:\d+/.test(line));
-    const place = frames[1] || "";  // frames[0] is this function
+    // The first is this function.
+    const place = frames[1] || "";
     if (!place.includes("/assets/")) return next(draw);
     const now = performance.now(), seen = places.get(place);
     const began = seen && now - seen.last < 2 * PAUSE_MS ? seen.began : now;
     places.set(place, {began, last: now});
     if (now - began < LONGEST_MS) return next(draw);
-    const id = --last;  // the browser's own are positive
+    // The browser's own are positive.
+    const id = --last;
     waiting.set(id, setTimeout(() => { waiting.delete(id); next(draw); }, PAUSE_MS));
     return id;
   };
