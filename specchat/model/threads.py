@@ -81,6 +81,8 @@ class Threads:
         """It has ended."""
         if self._trying:
             self._try(rows, seconds)
+            if not self._trying:
+                self._lost = 0.0
             return
         other = self._usual(False, rows) if self.wide else 0.0
         self._lost = max(0.0, self._lost + _excess(seconds, other))
@@ -124,24 +126,24 @@ class Threads:
         if self._trying:
             return
         if not self._ratios:
-            self._until, self._lost = FIRST, 0.0
+            self._until = FIRST
         elif sum(self._ratios) >= GAIN * len(self._ratios):
             self._lose()
         elif self.wide:
             self._narrow()
         else:
-            self.wide, self._until, self._lost = True, AGAIN, 0.0
+            self.wide, self._until = True, AGAIN
 
     def _lose(self) -> None:
         """A trial of the other number was no gain."""
         if self.wide:
-            self._until, self._rest, self._lost = AGAIN, REST, 0.0
+            self._until, self._rest = AGAIN, REST
         else:
             self._narrow()
 
     def _narrow(self) -> None:
         """All but one from now on; the more often this comes, the longer until every core is tried again."""
-        self.wide, self._lost = False, 0.0
+        self.wide = False
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
 
 
