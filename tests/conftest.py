@@ -18,11 +18,11 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 
 @pytest.fixture(autouse=True)
-def _no_search_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test's pair offered to the sampling of this process is not there for the next test."""
-    from specchat.decode import largest
+    from specchat.decode import offered
 
-    monkeypatch.setattr(largest, "_offered", [])
+    monkeypatch.setattr(offered, "_offers", [])
 
 
 @pytest.fixture(scope="session")

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 
-Shares = Callable[[Tensor, int, float], tuple[Tensor, Tensor]]
-"""See `shares`."""
+from specchat.decode.offered import for_logits
 
 BLOCK = 128
 """Entries of a row that are looked at together where only a few of them matter."""
-
-_offered: list[Shares] = []
-
-
-def offer(compiled: Shares) -> None:
-    """From now on logits on a CPU are treated this way. (This room knows torch only; others know more.)"""
-    _offered[:] = [compiled]
 
 
 def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
@@ -26,9 +16,8 @@ def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:
     logits: [n, V] float32, k at most V -> [n, k] float32 and int64. A row with nan or +inf, or nothing but -inf,
     becomes nan, k times.
     """
-    if _offered and logits.device.type == "cpu":
-        return _offered[0](logits, k, temperature)
-    return by_torch(logits, k, temperature)
+    offer = for_logits(logits)
+    return (by_torch if offer is None else offer.shares)(logits, k, temperature)
 
 
 def by_torch(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:

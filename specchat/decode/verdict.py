@@ -12,7 +12,8 @@ from specchat.decode.drafters import Proposal
 from specchat.decode.events import Origin, Rejected, Token
 from specchat.decode.ids import on
 from specchat.decode.law import Law
-from specchat.decode.sampling import verify
+from specchat.decode.offered import for_laws
+from specchat.decode.sampling import chance, chances, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,15 @@ def judge(p: Law, draft: Proposal, rng: torch.Generator) -> Tensor:
 
     float64 holds every id and every float32 exactly. Nothing is read to the host yet.
     """
-    it = verify(p, draft.q, draft.ids, rng)
+    ids = on(p.p.device, draft.ids)
+    offer = for_laws(p, draft.q)
+    if offer is not None:
+        return offer.judge(p, draft.q, ids, chances(len(ids), rng), chance(rng))
+    it = verify(p, draft.q, ids, rng)
     # A row is nan from end to end or nowhere, so its first place speaks for all of it.
     rows = p.p[:, 0].sum(dtype=torch.float64)
     numbers = (rows.view(1), it.accepted.view(1), it.following, it.p_following)
-    return torch.cat([*numbers, on(p.p.device, draft.ids), it.p_drafted, it.q_drafted])
+    return torch.cat([*numbers, ids, it.p_drafted, it.q_drafted])
 
 
 def read(packed: Tensor) -> Verdict:

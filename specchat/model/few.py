@@ -5,7 +5,7 @@ The same arithmetic as `Stack` itself, which serves long prompts and GPUs; a tes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,13 +16,14 @@ from torch.nn import functional as F
 
 from specchat.decode.settings import MAX_GAMMA
 from specchat.model import kernels
+from specchat.model.cache import Pieces, Rows
 from specchat.model.compact_weights import Layer, Weights
 
 MOST_ROWS = MAX_GAMMA + 1
 """A block is no longer. Of longer pieces of a prompt most of the time is arithmetic, not bookkeeping."""
 
-OWN_PLACES = 3000
-"""Rows times places seen, up to which the kernel for attention is faster than torch's, which has several threads."""
+OWN_PLACES = 6000
+"""Rows times places seen, up to which the kernel for attention is faster than torch's with two threads."""
 
 LEAST_QUERIES = 4
 """Rows of queries from which torch's attention on a CPU may give the same bits with any number of threads (2.13; not
@@ -30,6 +31,10 @@ with a single key head, see `CompactDecoder.agrees`); fewer are left to the kern
 
 PADDING = 16
 """Columns added to scratch, so that its rows do not fall onto each other in the processor's cache."""
+
+
+LayerCache = tuple[Rows, Rows | Pieces]
+"""Keys and values of one layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer, with its scales and its cache [2, kv_heads, capacity, head_dim] as arrays: see `kernels.place`."""
+    """One layer, with its scales and its cache as arrays: see `kernels.place`."""
 
     layer: Layer
     norm: NDArray[np.float32]
@@ -84,26 +89,25 @@ class Block:
     turns: NDArray[np.float32]
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
-    cache: Tensor
-    """The same memory as keys and values, [2, 1, kv_heads, capacity, head_dim]: what torch attends to."""
+    cache: LayerCache
+    """The same memory."""
 
 
 @dataclass(slots=True)
 class Few:
-    """Passes of few rows over the cache [layers, 2, kv_heads, capacity, head_dim] of a `Stack`."""
+    """Passes of few rows over the cache of a `Stack`, whose values lie in `Pieces`."""
 
     weights: Weights
-    cache: Tensor
+    capacity: int
+    caches: Sequence[LayerCache]
     turns: Tensor
     """[capacity, 2, 1, head_dim], `stack.turns_of`."""
     own_places: int = OWN_PLACES
-    _attend: kernels.Attend = field(init=False)
     _blocks: tuple[Block, ...] = field(init=False)
     _rooms: dict[int, Room] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        kernels.prepare(self.weights.head_dim)
-        self._attend = kernels.attention(self.weights.head_dim)
+        kernels.prepare()
         none = np.zeros((0, 1), np.float32)
         turns = self.turns[:, :, 0].numpy()
         self._blocks = tuple(
@@ -113,11 +117,11 @@ class Few:
                 mlp_norm=_floats(layer.mlp_norm),
                 head_scale=none if layer.qk_norm is None else _floats(layer.qk_norm),
                 turns=turns if layer.rotary else turns[:0],
-                keys=cache[0].numpy(),
-                values=cache[1].numpy(),
-                cache=cache[:, None],
+                keys=cache[0].memory.numpy(),
+                values=cache[1].memory.numpy(),
+                cache=cache,
             )
-            for layer, cache in zip(self.weights.layers, self.cache, strict=True)
+            for layer, cache in zip(self.weights.layers, self.caches, strict=True)
         )
 
     def __call__(self, x: Tensor, start: int, look: Callable[[int | None], View]) -> Tensor:
@@ -142,14 +146,14 @@ class Few:
             turns = block.turns[start : start + n]
             kernels.place(qkv, turns, block.head_scale, eps, block.keys, block.values, start, room.q.array)
             if own:
-                self._attend(
+                kernels.attend(
                     room.q.array, block.keys, block.values, start, group, layer.window or 0, room.scores, room.seen.array
                 )  # fmt: skip
             else:
                 if layer.window not in views:
                     views[layer.window] = look(layer.window)
                 view = views[layer.window]
-                keys, values = block.cache[:, :, :, view.first : view.end].unbind()
+                keys, values = (cached.seen(view.first, view.end)[None] for cached in block.cache)
                 seen = F.scaled_dot_product_attention(room.q.tensor[None], keys, values, attn_mask=view.mask)
                 kernels.collect(seen[0].transpose(0, 1).contiguous().numpy(), group, room.seen.array)
             kernels.add_norm(rows, layer.out(room.seen.tensor).numpy(), block.mlp_norm, eps, normed)
@@ -164,8 +168,7 @@ class Few:
         d, wide = w.table.shape[1], w.heads * w.head_dim
         inner = self._blocks[0].layer.gate_up(torch.zeros(1, d)).shape[1] // 2
         group = w.heads // w.kv_heads
-        capacity = self.cache.shape[3]
-        places = capacity if n * group < LEAST_QUERIES else min(capacity, OWN_PLACES // n)
+        places = self.capacity if n * group < LEAST_QUERIES else min(self.capacity, OWN_PLACES // n)
         room = Room(
             normed=Shared.zeros(n, d),
             q=Shared.zeros(w.kv_heads, n * group, w.head_dim),

@@ -8,7 +8,6 @@ taken in another order than torch's, and what is no number stays none. Compiled 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -21,7 +20,7 @@ from specchat.model.compiled import compiled, first_call
 Floats = NDArray[np.float32]
 
 PIECE = 64
-"""Places whose keys are read together."""
+"""Places whose values lie together, those of each of the head's width side by side."""
 
 
 @compiled
@@ -55,7 +54,8 @@ def place(
 ) -> None:  # fmt: skip
     """Puts keys and values of n rows into the cache from `start` on, and queries where attention wants them.
 
-    qkv [n, heads + 2·kv_heads, head_dim]; keys, values [kv_heads, capacity, head_dim]; q [kv_heads, n·group,
+    qkv [n, heads + 2·kv_heads, head_dim]; keys [kv_heads, capacity, head_dim], values [kv_heads, pieces, head_dim,
+    PIECE]; q [kv_heads, n·group,
     head_dim], a query head's rows side by side with those that share its keys. turns [n, 2, head_dim], as of
     `stack.turns_of`, or [0, …] for no rotation; head_scale [heads + kv_heads, head_dim] for a norm of each head, or
     [0, …] for none.
@@ -85,10 +85,9 @@ def place(
                 for j in range(width):
                     to[j] = row[j]
         for h in range(kv_heads):
-            # A loop: the compiler takes seconds over the assignment of a slice.
-            row, to = qkv[i, heads + kv_heads + h], values[h, start + i]
+            row, to = qkv[i, heads + kv_heads + h], values[h, (start + i) // PIECE]
             for j in range(width):
-                to[j] = row[j]
+                to[j, (start + i) % PIECE] = row[j]
 
 
 LEAST = np.float32(-87)
@@ -137,81 +136,104 @@ def _softmax(row: Floats, scale: Any) -> None:
         row[t] *= part
 
 
-Attend = Callable[[Floats, Floats, Floats, int, int, int, Floats, Floats], None]
+@compiled
+def _clear(row: Floats) -> None:
+    """A loop: the compiler takes seconds over the assignment of a slice."""
+    for i in range(len(row)):
+        row[i] = 0
 
 
-@cache
-def attention(width: int) -> Attend:
-    """Attention for heads of this width, which the compiler must know to keep a row in registers: a function
-    (q, keys, values, start, group, window, scores, out) of n rows at the places from `start` on.
+@njit(inline="always")
+def _add(to: Floats, at: int, a: Any, b: Any, c: Any, d: Any) -> None:
+    to[at] += a
+    to[at + 1] += b
+    to[at + 2] += c
+    to[at + 3] += d
 
-    q as `place` leaves it; keys, values [kv_heads, capacity, width]; a row sees its own place and those before it,
-    window of them at most (0: all). scores [n·group, at least the places up to the last row's]: scratch. out [n, heads·width].
+
+@compiled
+def _products(a: Floats, at: int, b: Floats, bt: int, length: int, out: Floats, to: int) -> None:
+    """out[:, to:] += a[:, at:] · b[:, bt:]ᵀ over `length` columns: three rows by four, so that each that was read serves
+    several products. (Rows are cut one by one: what is cut from several at once is not known to lie together.)"""
+    n, m = len(a), len(b)
+    threes, fours = n // 3 * 3, m // 4 * 4
+    for c in range(0, fours, 4):
+        k, k1, k2, k3 = (
+            b[c, bt : bt + length], b[c + 1, bt : bt + length], b[c + 2, bt : bt + length], b[c + 3, bt : bt + length]
+        )  # fmt: skip
+        o = to + c
+        for r in range(0, threes, 3):
+            x, y, z = a[r, at : at + length], a[r + 1, at : at + length], a[r + 2, at : at + length]
+            x0, x1, x2, x3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            y0, y1, y2, y3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            z0, z1, z2, z3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for i in range(len(x)):
+                x0 += x[i] * k[i]
+                x1 += x[i] * k1[i]
+                x2 += x[i] * k2[i]
+                x3 += x[i] * k3[i]
+                y0 += y[i] * k[i]
+                y1 += y[i] * k1[i]
+                y2 += y[i] * k2[i]
+                y3 += y[i] * k3[i]
+                z0 += z[i] * k[i]
+                z1 += z[i] * k1[i]
+                z2 += z[i] * k2[i]
+                z3 += z[i] * k3[i]
+            _add(out[r], o, x0, x1, x2, x3)
+            _add(out[r + 1], o, y0, y1, y2, y3)
+            _add(out[r + 2], o, z0, z1, z2, z3)
+        for r in range(threes, n):
+            x = a[r, at : at + length]
+            x0, x1, x2, x3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for i in range(len(x)):
+                x0 += x[i] * k[i]
+                x1 += x[i] * k1[i]
+                x2 += x[i] * k2[i]
+                x3 += x[i] * k3[i]
+            _add(out[r], o, x0, x1, x2, x3)
+    for c in range(fours, m):
+        k = b[c, bt : bt + length]
+        for r in range(n):
+            x, x0 = a[r, at : at + length], np.float32(0)
+            for i in range(len(x)):
+                x0 += x[i] * k[i]
+            out[r, to + c] += x0
+
+
+@compiled
+def attend(
+    q: Floats, keys: Floats, values: Floats, start: int, group: int, window: int, scores: Floats, out: Floats
+) -> None:  # fmt: skip
+    """Attention of n rows at the places from `start` on.
+
+    q, keys and values as `place` leaves them; a row sees its own place and those before it, window of them at most
+    (0: all). scores [n·group, at least the places up to the last row's]: scratch. out [n, heads·head_dim].
     """
+    n, width = len(out), q.shape[2]
+    rows, last = n * group, start + n
+    lowest = max(0, start + 1 - window) if window else 0
     scale = np.float32(1 / math.sqrt(width))
-
-    @compiled
-    def attend(
-        q: Floats, keys: Floats, values: Floats, start: int, group: int, window: int, scores: Floats, out: Floats
-    ) -> None:  # fmt: skip
-        n = len(out)
-        rows, last = n * group, start + n
-        seen = np.empty((rows, width), np.float32)
-        lowest = max(0, start + 1 - window) if window else 0
-        for h in range(len(q)):
-            query, key, value = q[h], keys[h], values[h]
-            # By pieces of the text, which stay in the nearest cache while every row passes over them.
-            for piece in range(lowest, last, PIECE):
-                for r in range(rows):
-                    end = min(start + r // group + 1, piece + PIECE)
-                    whole = piece + max(0, end - piece) // 4 * 4
-                    for t in range(piece, whole, 4):
-                        a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-                        for j in range(width):
-                            x = query[r, j]
-                            a += x * key[t, j]
-                            b += x * key[t + 1, j]
-                            c += x * key[t + 2, j]
-                            d += x * key[t + 3, j]
-                        scores[r, t] = a
-                        scores[r, t + 1] = b
-                        scores[r, t + 2] = c
-                        scores[r, t + 3] = d
-                    for t in range(whole, end):
-                        a = np.float32(0)
-                        for j in range(width):
-                            a += query[r, j] * key[t, j]
-                        scores[r, t] = a
-            for r in range(rows):
-                end = start + r // group + 1
-                first = max(0, end - window) if window else 0
-                _softmax(scores[r, first:end], scale)
-                scores[r, lowest:first] = 0
-                scores[r, end:last] = 0
-                seen[r] = 0
-            for piece in range(lowest, last, PIECE):
-                end = min(piece + PIECE, last)
-                whole = piece + (end - piece) // 8 * 8
-                for r in range(rows):
-                    for t in range(piece, whole, 8):
-                        a, b, c, d = scores[r, t], scores[r, t + 1], scores[r, t + 2], scores[r, t + 3]
-                        e, f, g, k = scores[r, t + 4], scores[r, t + 5], scores[r, t + 6], scores[r, t + 7]
-                        for j in range(width):
-                            seen[r, j] += (
-                                a * value[t, j] + b * value[t + 1, j] + c * value[t + 2, j]
-                                + d * value[t + 3, j] + e * value[t + 4, j] + f * value[t + 5, j]
-                                + g * value[t + 6, j] + k * value[t + 7, j]
-                            )  # fmt: skip
-                    for t in range(whole, end):
-                        a = scores[r, t]
-                        for j in range(width):
-                            seen[r, j] += a * value[t, j]
-            for r in range(rows):
-                base = (h * group + r % group) * width
-                for j in range(width):
-                    out[r // group, base + j] = seen[r, j]
-
-    return attend
+    seen = np.empty((rows, width), np.float32)
+    for h in range(len(q)):
+        for r in range(rows):
+            _clear(scores[r, lowest:last])
+            _clear(seen[r])
+        _products(q[h], 0, keys[h, lowest:last], 0, width, scores, lowest)
+        for r in range(rows):
+            end = start + r // group + 1
+            first = max(0, end - window) if window else 0
+            _softmax(scores[r, first:end], scale)
+            _clear(scores[r, lowest:first])
+            _clear(scores[r, end:last])
+        for piece in range(lowest // PIECE, (last + PIECE - 1) // PIECE):
+            base = piece * PIECE
+            first, end = max(lowest, base), min(last, base + PIECE)
+            _products(scores, first, values[h, piece], first - base, end - first, seen, 0)
+        for r in range(rows):
+            to, base = out[r // group], (h * group + r % group) * width
+            for j in range(width):
+                to[base + j] = seen[r, j]
 
 
 @compiled
@@ -237,17 +259,20 @@ def gate(both: Floats, out: Floats) -> None:
 
 
 @cache
-def prepare(width: int) -> None:
+def prepare() -> None:
     """Compiles all of them, or takes them from disk: that should be no part of anyone's measured step."""
+    width = 8
 
     def zeros(*shape: int) -> Floats:
         return np.zeros(shape, np.float32)
 
     x, scale, eps = zeros(1, width), zeros(width), 1e-5
     heads, one = zeros(1, 1, width), zeros(1, 3, width)
-    first_call(place, one, zeros(1, 2, width), zeros(2, width), eps, heads, heads, 0, heads)
+    first_call(
+        place, one, zeros(1, 2, width), zeros(2, width), eps, heads, zeros(1, 1, width, PIECE), 0, heads
+    )
     first_call(norm, x, scale, eps, x)
     first_call(add_norm, x, x, scale, eps, x)
-    first_call(attention(width), heads, heads, heads, 0, 1, 0, zeros(1, 1), x)
+    first_call(attend, heads, heads, zeros(1, 1, width, PIECE), 0, 1, 0, zeros(1, 1), x)
     first_call(collect, heads, 1, x)
     first_call(gate, zeros(1, 2 * width), x)

@@ -1,4 +1,4 @@
-"""Top-k on a CPU, compiled: what `decode.largest` is offered."""
+"""Top-k on a CPU, compiled; with `verdicts` what `decode.offered` is offered."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from specchat.decode import largest
 from specchat.decode.largest import BLOCK
+from specchat.decode.offered import Offer, offer
+from specchat.model import verdicts
 from specchat.model.compiled import compiled, first_call
 from specchat.model.kernels import LEAST, exp
 
@@ -25,7 +27,8 @@ def serve(device: torch.device) -> None:
     values, ids = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
     first_call(_search, np.zeros((1, 2), np.float32), values, ids)
     first_call(_soften, values, np.float32(1))
-    largest.offer(shares)
+    verdicts.prepare()
+    offer(Offer(shares, verdicts.draw, verdicts.judge))
 
 
 def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:

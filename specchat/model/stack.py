@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specchat.model.cache import Pieces, Rows
 from specchat.model.compact_weights import Layer, Weights
-from specchat.model.few import MOST_ROWS, Few, View
+from specchat.model.few import MOST_ROWS, Few, LayerCache, View
 
 
 class Stack:
@@ -23,22 +24,28 @@ class Stack:
     def __init__(self, weights: Weights, capacity: int) -> None:
         self.weights = weights
         device = weights.frequencies.device
+        on_cpu = device.type == "cpu" and weights.dtype == torch.float32
         # empty, not zeros: pages are taken from the system only when they are written.
-        shape = (len(weights.layers), 2, weights.kv_heads, capacity, weights.head_dim)
-        self._cache = torch.empty(shape, dtype=weights.dtype, device=device)
+        shape = (len(weights.layers), weights.kv_heads, capacity, weights.head_dim)
+        keys = torch.empty(shape, dtype=weights.dtype, device=device)
+        self._keys, self._values = (
+            Rows(keys),
+            Pieces.empty(*shape) if on_cpu else Rows(torch.empty_like(keys)),
+        )
         self._columns = torch.arange(capacity, device=device)
         self._turns = turns_of(weights, capacity)
         norms = [
             (Norm(layer.norm, weights.eps), Norm(layer.mlp_norm, weights.eps)) for layer in weights.layers
         ]
-        self._each = tuple(zip(weights.layers, norms, self._cache, strict=True))
-        on_cpu = device.type == "cpu" and weights.dtype == torch.float32
-        self._few = Few(weights, self._cache, self._turns) if on_cpu else None
+        caches = [(self._keys[i], self._values[i]) for i in range(len(weights.layers))]
+        self._each = tuple(zip(weights.layers, norms, caches, strict=True))
+        self._few = Few(weights, capacity, caches, self._turns) if on_cpu else None
 
     @property
     def cache_bytes(self) -> int:
         """Bytes of keys and values at full length (a CPU commits them only as they are used)."""
-        return self._cache.numel() * self._cache.element_size()
+        keys = self._keys.memory
+        return 2 * keys.numel() * keys.element_size()
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x [n, d] (overwritten) -> hidden states [n, d] before the final norm; writes places start… of the cache."""
@@ -70,7 +77,8 @@ class Stack:
 
     def wipe(self, first: int, end: int) -> None:
         """Zeroes places of the cache, whatever stands there."""
-        self._cache[:, :, :, first:end] = 0
+        self._keys.wipe(first, end)
+        self._values.wipe(first, end)
 
     def _blocks(self, x: Tensor, places: slice | Tensor, look: Callable[[int | None], View]) -> Tensor:
         """x [n, d] (overwritten) -> [n, d] through all blocks; keys and values go to `places` of the cache."""
@@ -90,12 +98,12 @@ class Stack:
         self,
         qkv: Tensor,
         layer: Layer,
-        cache: Tensor,
+        cache: LayerCache,
         turns: Tensor,
         places: slice | Tensor,
         view: View,
     ) -> Tensor:
-        """qkv [n, heads + 2·kv_heads, head_dim], cache [2, kv_heads, capacity, head_dim] -> [n, heads·head_dim].
+        """qkv [n, heads + 2·kv_heads, head_dim] -> [n, heads·head_dim].
 
         Queries that share a key head become rows of one product, so keys are read once and never repeated.
         """
@@ -107,14 +115,12 @@ class Stack:
         if layer.rotary:
             rotate_(qk, turns)
         new = qkv[:, w.heads :].view(n, 2, w.kv_heads, w.head_dim).permute(1, 2, 0, 3)
-        if isinstance(places, slice):
-            cache[:, :, places] = new
-        else:
-            cache.index_copy_(2, places, new)
+        for cached, added in zip(cache, new, strict=True):
+            cached.put(places, added)
         group = w.heads // w.kv_heads
         q = qkv[:, : w.heads].reshape(n, w.kv_heads, group, w.head_dim).transpose(0, 1)
         q = q.reshape(1, w.kv_heads, n * group, w.head_dim)
-        keys, values = cache[0, None, :, view.first : view.end], cache[1, None, :, view.first : view.end]
+        keys, values = (cached.seen(view.first, view.end)[None] for cached in cache)
         seen = F.scaled_dot_product_attention(q, keys, values, attn_mask=view.mask)
         return seen.view(w.kv_heads, n, group * w.head_dim).transpose(0, 1).reshape(n, -1)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.model import compiled, kernels, stack
+from specchat.model.cache import Pieces, Rows
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import ContextFull
 from specchat.model.threads import Threads
@@ -78,13 +79,22 @@ def heads(
     }
 
 
+def in_pieces(values: Tensor) -> Pieces:
+    """Of values [kv_heads, capacity, width], what there is no room for being nan."""
+    pieces = Pieces.empty(*values.shape)
+    pieces.memory.fill_(math.nan)
+    pieces.put(slice(0, values.shape[1]), values)
+    return pieces
+
+
 def attended(h: dict[str, NDArray[np.float32]], n: int, start: int, window: int) -> NDArray[np.float32]:
     kv_heads, rows, width = h["q"].shape
     out, scores = (
         np.full((n, kv_heads * rows // n * width), 7, np.float32),
         floats(9, rows, h["keys"].shape[1]),
     )
-    kernels.attention(width)(h["q"], h["keys"], h["values"], start, rows // n, window, scores, out)
+    values = in_pieces(torch.from_numpy(h["values"])).memory.numpy()
+    kernels.attend(h["q"], h["keys"], values, start, rows // n, window, scores, out)
     return out
 
 
@@ -131,7 +141,7 @@ def test_what_is_no_number_in_the_text_is_none_in_what_sees_it() -> None:
 def test_queries_keys_and_values_go_to_their_places(
     seed: int, n: int, kv_heads: int, group: int, turned: bool, scaled: bool
 ) -> None:
-    count, width, start = kv_heads * group, 8, 3
+    count, width, start = kv_heads * group, 8, 62  # across the end of a piece
     qkv = floats(seed, n, count + 2 * kv_heads, width)
     angles = torch.from_numpy(floats(seed + 1, n, width // 2))
     cos, sin = angles.cos(), angles.sin()
@@ -143,21 +153,43 @@ def test_queries_keys_and_values_go_to_their_places(
         qk.copy_(F.rms_norm(qk, (width,), None, EPS) * scale)
     if turned:
         stack.rotate_(qk, turns[:, :, None])
-    keys, values = floats(3, kv_heads, 10, width), floats(4, kv_heads, 10, width)
-    before, q = (keys.copy(), values.copy()), np.zeros((kv_heads, n * group, width), np.float32)
+    keys, before = floats(3, kv_heads, 70, width), torch.from_numpy(floats(4, kv_heads, 70, width))
+    pieces, keys_before, q = (
+        in_pieces(before),
+        keys.copy(),
+        np.zeros((kv_heads, n * group, width), np.float32),
+    )
     none = np.zeros((0, 2, width), np.float32)
     kernels.place(
-        qkv, turns.numpy() if turned else none, scale.numpy() if scaled else none[:, 0], EPS, keys, values, start, q
+        qkv, turns.numpy() if turned else none, scale.numpy() if scaled else none[:, 0], EPS, keys,
+        pieces.memory.numpy(), start, q,
     )  # fmt: skip
+    values = pieces.seen(0, 70).numpy()
     close(keys[:, start : start + n], right[:, count : count + kv_heads].transpose(0, 1))
     close(values[:, start : start + n], right[:, count + kv_heads :].transpose(0, 1))
     close(
         q,
         right[:, :count].view(n, kv_heads, group, width).transpose(0, 1).reshape(kv_heads, n * group, width),
     )
-    for now, then in zip((keys, values), before, strict=True):
+    for now, then in ((keys, keys_before), (values, before.numpy())):
         now[:, start : start + n] = then[:, start : start + n]
         assert (now == then).all(), "another place was written"
+
+
+@many
+@given(st.integers(0, 2**20), st.integers(0, 150), st.integers(1, 60), st.integers(0, 70))
+def test_what_lies_in_pieces_is_what_lies_in_rows(seed: int, start: int, n: int, first: int) -> None:
+    shape = (2, 3, 210, 4)
+    rows, pieces = Rows(torch.zeros(shape)), Pieces.empty(*shape)
+    pieces.memory.zero_()
+    new = torch.from_numpy(floats(seed, 2, 3, n, 4))
+    scattered = torch.from_numpy(np.random.default_rng(seed).permutation(210)[:n])
+    for cache in (rows, pieces):
+        cache.put(slice(start, start + n), new)
+        cache.put(scattered, new + 1)
+        cache[1].wipe(first, first + 5)
+    assert torch.equal(rows.seen(first, 210), pieces.seen(first, 210))
+    assert torch.equal(rows[0].seen(first, first + 1), pieces[0].seen(first, first + 1))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -225,7 +257,7 @@ def test_what_was_kept_of_a_kernel_may_be_damaged(tmp_path: Path) -> None:
     for name in ("compiled", "kernels"):
         text = (room / f"{name}.py").read_text(encoding="utf-8").replace("specchat.model", "kept")
         (package / f"{name}.py").write_text(text, encoding="utf-8")
-    program = "from kept import kernels; kernels.prepare(8); print('ready')"
+    program = "from kept import kernels; kernels.prepare(); print('ready')"
 
     def run() -> str:
         done = subprocess.run(

@@ -122,10 +122,16 @@ def silent(_: str) -> None:
     pytest.fail("a recording failed")
 
 
+def memories(model: CompactDecoder | StateHead) -> tuple[Tensor, Tensor]:
+    """Its keys and values."""
+    return model._stack._keys.memory, model._stack._values.memory
+
+
 def recorded(model: CompactDecoder, tapes: Replayer) -> CompactDecoder:
     """A second cache over the same weights, which replays. Its buffer starts full of nan: the worst that memory holds."""
     twin = model.first_layers(len(model.weights.layers))
-    twin._stack._cache.fill_(float("nan"))
+    for memory in memories(twin):
+        memory.fill_(float("nan"))
     twin.use_graphs(tapes, silent)
     return twin
 
@@ -204,14 +210,14 @@ def test_nothing_is_recorded_twice_and_no_buffer_moves() -> None:
     static = recorded(decoder(), tapes)
     inner = static._static
     assert inner is not None
-    buffers = (inner._states, inner._logits, inner._recorded._numbers, static._stack._cache)
+    buffers = (inner._states, inner._logits, inner._recorded._numbers, *memories(static))
     before = [buffer.data_ptr() for buffer in buffers]
     for seed in range(3):
         static.reset()
         for n in (1, 4, 1, 4, 3):
             static.forward(some_ids(n, seed))
     assert tapes.recorded == 3 and tapes.replayed == 15
-    now = (inner._states, inner._logits, inner._recorded._numbers, static._stack._cache)
+    now = (inner._states, inner._logits, inner._recorded._numbers, *memories(static))
     assert [buffer.data_ptr() for buffer in now] == before
     static.forward(some_ids(4, 9))  # places 13 to 16: the last of the first stretch is one of them
     assert tapes.recorded == 4, "a new stretch needs a record of its own"
@@ -237,7 +243,8 @@ def test_a_nan_that_was_taken_back_does_not_return() -> None:
     block = some_ids(5, 0)
     for forget in (lambda: static.rollback(6), static.reset):
         static.forward(some_ids(6, 1))
-        static._stack._cache[:, :, :, :6] = float("nan")  # as a pass that overflowed leaves them
+        for cached in (static._stack._keys, static._stack._values):  # as a pass that overflowed leaves them
+            cached.put(slice(0, 6), torch.full_like(cached.seen(0, 6), float("nan")))
         forget()
         eager.reset()
         close(static.forward(block), eager.forward(block))
@@ -267,7 +274,8 @@ def test_the_heads_feed_is_recorded_too() -> None:
     target.read(ids)
     assert target.states is not None
     eager, static, tapes = head_for(target), head_for(target), Tapes()
-    static._stack._cache.fill_(float("nan"))
+    for memory in memories(static):
+        memory.fill_(float("nan"))
     static.use_graphs(tapes, silent)
     at, step = 0, 0
     kept: list[tuple[Tensor, Tensor]] = []

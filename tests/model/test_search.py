@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.decode import largest
+from specchat.decode import offered
 from specchat.decode.largest import BLOCK, by_blocks
 from specchat.decode.sampling import Sampling, law_of
+from specchat.model import verdicts
 from specchat.model.search import MOST, shares
 
 WIDE = BLOCK * 96
@@ -75,9 +76,8 @@ def test_what_is_no_number_is_nan_everywhere_and_the_ids_are_ids(
     assert bool((ids >= 0).all()) and bool((ids < 3 * BLOCK).all())
 
 
-def test_a_law_is_made_of_what_was_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_law_is_made_of_what_was_offered() -> None:
     logits = torch.randn(2, 4 * BLOCK, generator=torch.Generator().manual_seed(3))
-    monkeypatch.setattr(largest, "_offered", [])
     plain = law_of(logits, [], Sampling(0.8, 5))
     asked: list[int] = []
 
@@ -85,7 +85,7 @@ def test_a_law_is_made_of_what_was_offered(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(k)
         return shares(rows, k, temperature)
 
-    largest.offer(noted)
+    offered.offer(offered.Offer(noted, verdicts.draw, verdicts.judge))
     law = law_of(logits, [], Sampling(0.8, 5))
     assert asked == [5]
     torch.testing.assert_close(law.dense(4 * BLOCK), plain.dense(4 * BLOCK), atol=1e-7, rtol=2e-5)
