@@ -179,6 +179,7 @@ def _generate(args: argparse.Namespace) -> int:
     from specchat.pair import open_pair
     from specchat.reply import reply
     from specchat.worker import Event, Job, Live, Step
+    from specchat.yardstick import EVERY
 
     if args.record and not args.record.absolute().parent.is_dir():
         raise ValueError(f"--record {args.record}: there is no such folder.")
@@ -200,7 +201,7 @@ def _generate(args: argparse.Namespace) -> int:
                 gone.append(problem)
                 stopped.set()
 
-    job = Job((Message("user", prompt),), live, args.system, tuple(args.stop))
+    job = Job((Message("user", prompt),), live, args.system, tuple(args.stop), EVERY)
     before = signal.signal(signal.SIGINT, lambda *_: _stop(stopped))
     try:
         done = reply(pair, job, stopped.is_set, put)

@@ -56,6 +56,8 @@ class Job:
     live: Live
     system: str = ""
     stop_strings: tuple[str, ...] = ()
+    compare_every: int = 0
+    """Of so many rounds one is plain, for the yardstick; 0 is none."""
 
 
 @dataclass(frozen=True, slots=True)

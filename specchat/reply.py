@@ -12,7 +12,7 @@ from specchat.decode.events import Finished, Round
 from specchat.decode.stats import Stats
 from specchat.jobs import Done, Event, Job, Reading, Step, Watch
 from specchat.model.errors import readable, sentence
-from specchat.yardstick import learn
+from specchat.yardstick import learn, note
 
 if TYPE_CHECKING:
     from specchat.pair import Pair
@@ -28,9 +28,10 @@ def reply(pair: Pair, job: Job, cancelled: Callable[[], bool], put: Callable[[Ev
     stream = ReplyStream(pair.tokenizer, pair.eos_ids, (*job.stop_strings, *prompt.stop_strings))
     stats, problem = Stats(), ""
     try:
-        for event in pair.engine.generate(prompt.ids, settings, stream.stop, cancelled):
+        for event in pair.engine.generate(prompt.ids, settings, stream.stop, cancelled, job.compare_every):
             if isinstance(event, Round):
                 stats.add(event)
+                note(pair, event)
                 put(Step(event, stream.pieces(event), settings.last))
             else:
                 finished = event

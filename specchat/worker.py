@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specchat.chat.template import NothingToAnswer, PromptTooLong
-from specchat.decode.sampling import Sampling
-from specchat.decode.stats import Stats
 from specchat.jobs import (
     Done,
     Ended,
@@ -36,7 +34,6 @@ from specchat.jobs import (
 )
 from specchat.model.errors import ModelError, sentence
 from specchat.reply import reply
-from specchat.yardstick import look_again
 
 if TYPE_CHECKING:
     # Not at run time: it brings transformers, which a page that is still coming up does not need yet.
@@ -178,18 +175,16 @@ class Worker:
                     exchange[1].set_result(self._exchange(exchange[0]))
                 continue
             assert shared.pair is not None
-            ended = self._answer(shared.pair, handle)
+            self._answer(shared.pair, handle)
             del handle
             with self._wake:
                 self._current = None
                 if shared.state == "busy":
                     self._enter("ready", "Ready")
-            if ended is not None:
-                look_again(shared.pair, *ended, self._wanted)
         self._drain(CLOSING)
 
     def _wanted(self) -> bool:
-        """Whether the engine thread has something better to do than to measure."""
+        """Whether the engine thread has something to do."""
         shared = self._shared
         return bool(shared.waiting or shared.closed or shared.exchange)
 
@@ -245,15 +240,15 @@ class Worker:
         for place, handle in enumerate(self._shared.waiting):
             handle._put(Queued(place + busy))
 
-    def _answer(self, pair: Pair, handle: Handle) -> tuple[Stats, Sampling] | None:
-        """One job, whatever happens ending in one last event. Of a reply that ended by itself, how it went and how it drew."""
+    def _answer(self, pair: Pair, handle: Handle) -> None:
+        """One job, whatever happens ending in one last event."""
         problem, job = None, handle.job
         try:
             if isinstance(job, Task):
                 value = job.run(pair, handle.cancelled, lambda value: handle._put(News(value)))
-                last: Event = Ended(value, cancelled=handle.cancelled())
+                handle._put(Ended(value, cancelled=handle.cancelled()))
             else:
-                last = reply(pair, job, handle.cancelled, handle._put)
+                handle._put(reply(pair, job, handle.cancelled, handle._put))
         except (PromptTooLong, NothingToAnswer) as caught:
             problem = str(caught)
         except Exception as caught:
@@ -263,15 +258,6 @@ class Worker:
             # Outside the except block: the traceback, with the frames and tensors it pins, is gone by now.
             gc.collect()
             handle.fail(problem)
-            return None
-        handle._put(last)
-        if (
-            isinstance(job, Task)
-            or not isinstance(last, Done)
-            or last.finished.reason in ("error", "cancelled")
-        ):
-            return None
-        return last.stats, job.live.get().sampling
 
     def _drain(self, said: str) -> None:
         """Everything that waits ends with a sentence."""

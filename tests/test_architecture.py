@@ -22,7 +22,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pair": BELOW_HOUSE | {"drafts", "yardstick"},
     "jobs": frozenset({"chat", "decode", "pair"}),
     "reply": BELOW_HOUSE | {"pair", "jobs", "yardstick"},
-    "worker": BELOW_HOUSE | {"pair", "jobs", "reply", "yardstick"},
+    "worker": BELOW_HOUSE | {"pair", "jobs", "reply"},
     "lab": BELOW_HOUSE | HOUSE,
     "ui": BELOW_HOUSE | HOUSE | {"lab"},
     "cli": BELOW_HOUSE | HOUSE | {"lab"},

@@ -19,6 +19,7 @@ import torch
 from specchat.decode.clock import clock_for
 from specchat.decode.drafters import Drafter, Forward, Proposal, device_of, read_prompt, reuse
 from specchat.decode.events import Finished, Prefill, Reason, Round
+from specchat.decode.guard import COMPARING
 from specchat.decode.ids import joined
 from specchat.decode.pilot import Pilot
 from specchat.decode.request import Request
@@ -46,17 +47,19 @@ class Engine:
         settings: Callable[[], Settings],
         stop: Callable[[int], bool] = lambda token: False,
         cancelled: Callable[[], bool] = lambda: False,
+        compare_every: int = 0,
     ) -> Iterator[Round | Finished]:
         """Yields one Round per round, then one Finished.
 
         stop is told every emitted id in order and says whether it completed a stop string; cancelled
-        is asked between rounds. An exception in the target ends with Finished("error"); one in a
+        is asked between rounds. compare_every: of so many rounds one is plain, so that there is a plain step of the
+        same moment and text to compare with (0: none; a guard sees to that itself). An exception in the target ends with Finished("error"); one in a
         drafter goes on plainly with a notice. Whatever happens, both caches end up holding nothing
         but committed ids.
         """
         now = settings()
         rng, began = self._rng(now.sampling), time.perf_counter()
-        request = Request(list(prompt_ids), len(prompt_ids), stop, cancelled, rng, now, began)
+        request = Request(list(prompt_ids), len(prompt_ids), stop, cancelled, rng, now, began, compare_every)
         try:
             yield from self._rounds(request, settings)
         finally:
@@ -93,6 +96,8 @@ class Engine:
         committed, sampling = request.committed, settings.sampling
         pilot = self._pilot(settings, request)
         wished, choice = pilot.choose(settings) if pilot else (settings.gamma, "")
+        if wished and request.compares(settings):
+            wished, choice = 0, COMPARING
         gamma = self._clip(wished, settings, request)
 
         device = request.rng.device

@@ -45,6 +45,9 @@ has rested for, and if it has rested for so many tokens."""
 RECENT = 0.98
 """What a round still counts for the average of the recent ones when one more has passed."""
 
+COMPARING = "measuring a plain step, to compare"
+"""Why a round is plain though speculation is on."""
+
 STEPS = 2
 """Plain steps measured before speculation begins."""
 
@@ -118,7 +121,7 @@ class Guard:
                 return 0, f"Speculation is resting: it lost {self._lost()}; next try in {self.left} tokens"
             self._enter("trial")
         if self._measures_plain(begins):
-            return 0, "measuring a plain step, to compare"
+            return 0, COMPARING
         if self.state == "trial":
             return gamma, f"trying speculation again: it lost {self._lost()} before"
         return gamma, ""

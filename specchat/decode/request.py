@@ -23,6 +23,8 @@ class Request:
     rng: torch.Generator
     settings: Settings
     began: float
+    compare_every: int = 0
+    """See `Engine.generate`."""
     rounds: int = 0
     drafter: Drafter | None = None
     broken: set[str] = field(default_factory=set)
@@ -33,6 +35,11 @@ class Request:
     @property
     def emitted(self) -> int:
         return len(self.committed) - self.prompt
+
+    def compares(self, settings: Settings) -> bool:
+        """Whether the next round is a plain one only so that there is something to compare with."""
+        every = self.compare_every
+        return every > 0 and not settings.guard and self.rounds % every == every // 4
 
     def go_on(self) -> bool:
         """For whatever reads in chunks."""

@@ -20,6 +20,7 @@ from specchat.ui.stream import batches
 from specchat.ui.tab import not_shown
 from specchat.ui.transcript import EXAMPLES, empty, settled
 from specchat.worker import Job
+from specchat.yardstick import EVERY
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ class ChatTab(ChatParts):
         """Submits the conversation. The session was claimed; `follow` releases it."""
         turn = session.ask(text)
         try:
-            job = Job(tuple(session.messages()), session.live, session.system, self.desk.options.stop_strings)
+            stops = self.desk.options.stop_strings
+            job = Job(tuple(session.messages()), session.live, session.system, stops, EVERY)
             turn.reply.job = job
             session.offer(turn.reply, self.desk.worker.submit(job))
             return self._opening(session, clear)

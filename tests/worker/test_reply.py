@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import threading
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
-from torch import Tensor
 
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Settings
+from specchat.decode.events import Round
+from specchat.decode.guard import COMPARING
 from specchat.decode.sampling import Sampling
-from specchat.decode.stats import Stats
 from specchat.pair import Pair
 from specchat.reply import reply
 from specchat.worker import Done, Event, Job, Live, Reading, Step, Worker
-from specchat.yardstick import CALM_S, FEW, KEPT, look_again
+from specchat.yardstick import KEPT, LEAST
 from tests.worker.jobs import (
     END,
     GREEDY,
-    SOON,
     TOKENIZER,
     cold,
     done_of,
@@ -146,64 +146,56 @@ def test_a_plain_reply_becomes_the_yardstick(start: Callable[[Pair], Worker]) ->
     assert memory is not None and memory.kind == "RSS" and memory.caches > 0 and memory.target_weights > 0
 
 
-def test_after_a_speculative_reply_a_plain_step_is_measured_again(
-    start: Callable[[Pair], Worker], monkeypatch: pytest.MonkeyPatch
+def plain_rounds(events: Sequence[object]) -> list[Round]:
+    """Of a reply, those without a proposal. (The last round is one where only one token is left to write.)"""
+    return [e.round for e in events if isinstance(e, Step) and e.round.gamma == 0]
+
+
+def compared(events: Sequence[object]) -> list[int]:
+    """The indexes of those that are plain to be compared with."""
+    return [event.index for event in plain_rounds(events) if event.choice == COMPARING]
+
+
+def test_some_rounds_of_a_speculative_reply_are_plain_and_the_yardstick(
+    start: Callable[[Pair], Worker],
 ) -> None:
-    """Where the reply ended, into the same cache, which is left as it was."""
-    looked = threading.Semaphore(0)
-
-    def look(pair: Pair, stats: Stats, sampling: Sampling, cancelled: Callable[[], bool]) -> None:
-        assert sampling == Sampling(2.0, 0, seed=1), "drawn as the reply was"
-        look_again(pair, stats, sampling, cancelled)
-        looked.release()
-
-    monkeypatch.setattr("specchat.worker.look_again", look)
+    """One of so many, none of them the first; nothing is compared before there are a few."""
     pair = pair_of()
+    at_start = pair.plain_step_s, pair.plain_step_source
     worker = start(pair)
-    for n in range(1, KEPT // FEW + 2):
-        done = done_of(worker.submit(job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30))))
-        assert looked.acquire(timeout=SOON)
-        assert pair.plain_step_source == f"measured after the last replies ({min(FEW * n, KEPT)} steps)"
-        assert pair.plain_step_s > 0 and len(pair.target.ids) == done.finished.target_cached
+    settings, seen = Settings(3, Sampling(2.0, 0, seed=1), "model", 50), 0
+    for _ in range(4):
+        events = events_of(worker.submit(replace(job(settings=settings), compare_every=8)))
+        found = plain_rounds(events)
+        rounds = sum(isinstance(e, Step) for e in events)
+        assert compared(events) == list(range(2, rounds, 8)) and len(found) >= 2
+        assert all(e.draft_forwards == 0 for e in found)
+        seen += len(found)
+        if seen >= LEAST:
+            kept = min(seen, KEPT)
+            assert pair.plain_step_source == f"measured among the rounds of the last replies ({kept} steps)"
+            assert pair.plain_step_s == statistics.median(pair.plain_steps) and len(pair.plain_steps) == kept
+        else:
+            assert (pair.plain_step_s, pair.plain_step_source) == at_start
     done_of(worker.submit(job(settings=Settings(0, Sampling(2.0, 0, seed=1), "model", 30))))
-    assert looked.acquire(timeout=SOON)
     assert "last plain reply" in pair.plain_step_source and not pair.plain_steps
 
 
-def test_measuring_again_gives_way_and_survives_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = pair_of()
-    done = reply(
-        pair, job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30)), lambda: False, list().append
-    )
-    held = [*pair.target.ids]
-    look_again(pair, done.stats, Sampling(), lambda: True)
-    assert not pair.plain_steps and pair.target.ids == held
-
-    def fails(ids: Sequence[int]) -> Tensor:
-        raise RuntimeError("no memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pair.target, "forward", fails)
-        look_again(pair, done.stats, Sampling(), lambda: False)
-    assert not pair.plain_steps and pair.target.ids == held
-    look_again(pair, done.stats, Sampling(), lambda: False)
-    assert len(pair.plain_steps) == FEW and pair.target.ids == held
-
-
-def test_the_page_draws_the_reply_before_plain_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Side by side on two cores they took up to four times as long; and whoever asks meanwhile waits for none of it."""
-    pair, slept = pair_of(), [0.0]
-    done = reply(
-        pair, job(settings=Settings(3, Sampling(2.0, 0, seed=1), "model", 30)), lambda: False, list().append
+def test_nothing_is_compared_unasked_or_where_a_guard_does_it(start: Callable[[Pair], Worker]) -> None:
+    worker = start(pair_of())
+    settings = Settings(3, Sampling(2.0, 0, seed=1), "model", 50)
+    assert not compared(events_of(worker.submit(job(settings=settings))))
+    guarded = replace(job(settings=replace(settings, guard=True)), compare_every=4)
+    assert compared(events_of(worker.submit(guarded)))[:3] == [0, 1, 2], (
+        "the guard's own two, the first not counted"
     )
 
-    def sleep(seconds: float) -> None:
-        slept[0] += seconds
 
-    monkeypatch.setattr("specchat.yardstick.time.sleep", sleep)
-    monkeypatch.setattr("specchat.yardstick.time.monotonic", lambda: slept[0])
-    look_again(pair, done.stats, Sampling(), lambda: slept[0] > 0.05)
-    assert 0.05 < slept[0] < 0.1 and not pair.plain_steps, "it went on waiting, or measured"
-    slept[0] = 0.0
-    look_again(pair, done.stats, Sampling(), lambda: False)
-    assert slept[0] >= CALM_S and len(pair.plain_steps) == FEW
+def test_a_greedy_reply_is_the_same_with_and_without_comparing(start: Callable[[Pair], Worker]) -> None:
+    worker = start(pair_of())
+    settings = Settings(3, Sampling(0.0), "model", 50)
+    texts = {
+        done_of(worker.submit(replace(job(settings=settings), compare_every=every))).message.content
+        for every in (0, 3, 8)
+    }
+    assert len(texts) == 1

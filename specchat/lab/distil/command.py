@@ -25,7 +25,7 @@ from specchat.chat.controls import control_tokens
 from specchat.lab.distil.export import about_file
 from specchat.lab.distil.generate import Author, Style, write
 from specchat.lab.distil.kinds import Kind, kind_of
-from specchat.lab.distil.openings import OPENINGS
+from specchat.lab.distil.openings import OPENINGS, PASSAGES
 from specchat.lab.distil.shards import Shards
 from specchat.lab.distil.train import Recipe, Trainer
 from specchat.lab.distil.turns import turns_of
@@ -105,7 +105,9 @@ def generate(
         progress(f"{shards.tokens:,} tokens are written already.")
         return
     turns = turns_of(pair.template, control_tokens(pair.tokenizer, pair.eos_ids))
-    openings = [pair.tokenizer(text, add_special_tokens=False)["input_ids"] for text in OPENINGS]
+    openings = [
+        pair.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*OPENINGS, *PASSAGES)
+    ]
     slots = _slots(args.slots, target)
     progress(f"{pair.target_name} writes {args.tokens:,} tokens, {slots} conversations at once.")
     # Another seed for each part, or a run that goes on would write the same again.

@@ -31,7 +31,7 @@ class Style:
 
     user: tuple[float, int] = (0.9, 50)
     reply: tuple[float, int] = (0.6, 20)
-    longest_user: int = 160
+    longest_user: int = 320
     longest_reply: int = 384
     opened: float = 0.72
     """Share of conversations whose first words are given."""

@@ -21,3 +21,27 @@ Provide a|Based on|Read|Read the following|Text:|Question:|Article:|Dear|Subject
 Sort|Count|Choose|Pick|Complete|Continue|Finish|Fill in|Answer|Turn|Change|Replace|Act as|Pretend|Compose|Draft
 Craft""".replace("\n", "|").split("|")
 )
+
+_ASKED = """Summarize the following text in a few sentences.|Summarize the text below.|Give a short summary of this article.
+Summarize this paragraph in one sentence.|What are the key points of this text?|Write a brief summary of this report.
+Summarize this email and say what is asked for.|Summarize this news story.|Rewrite this text in simpler words.
+List the most important facts of this passage.|What is this text about?|Summarize this story for a child.
+What should a reader take away from this?|Summarize the advice given here.""".replace("\n", "|").split("|")
+_BEGUN = (
+    "The",
+    "In",
+    "A",
+    "When",
+    "It",
+    "Last week",
+    "Many people",
+    "Dear",
+    "She",
+    "This",
+    "On Monday",
+    "We",
+)
+
+PASSAGES = tuple(f"{asked}\n\n{begun}" for asked in _ASKED for begun in _BEGUN)
+"""A text that is pasted behind a request, and its first word: the target writes the rest. Left to single words it
+hardly ever writes a request that brings a text along, and a draft that has not seen any is poor at summaries."""
