@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from specchat.cli import add_pair_arguments, add_sampling_arguments, options_of, progress_on, settings_of, tee
+from specchat.model import ahead
 from specchat.worker import Worker
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def main() -> int:
         settings, options = settings_of(args, "chain"), options_of(args)
     except ValueError as problem:
         parser.error(str(problem))
-
+    ahead.begin(options.cache_dir)
     say, served = progress_on(sys.stderr), threading.Event()
 
     def load(progress: Progress) -> Pair:
@@ -48,8 +49,7 @@ def main() -> int:
         served.set()
         page.wait(say)
     except OSError as problem:
-        print(f"specchat: the page could not be served ({problem}); choose another --port.", file=sys.stderr)
-        return 1
+        parser.exit(1, f"specchat: the page could not be served ({problem}); choose another --port.\n")
     finally:
         served.set()
         worker.close()

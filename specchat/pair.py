@@ -198,7 +198,7 @@ def open_pair(options: PairOptions, progress: Progress) -> Pair:
     if options.cuda_graphs:
         demand_cuda(pick_device(options.device))
     settle(options.threads or default_threads())
-    serve(pick_device(options.device))
+    serve(pick_device(options.device), progress)
     choice = options.draft or default_draft(options.target)
     second = None if choice in OWN_DRAFTS or is_head(choice) else choice
     context = options.context or DEFAULT_CONTEXT

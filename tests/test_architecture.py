@@ -27,7 +27,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "ui": BELOW_HOUSE | HOUSE | {"lab"},
     "cli": BELOW_HOUSE | HOUSE | {"lab"},
     "__main__": frozenset({"cli", "lab"}),
-    "app": HOUSE | {"cli", "ui", "lab"},
+    "app": HOUSE | {"cli", "ui", "lab", "model"},
 }
 LONGEST = 300
 LONGER = {

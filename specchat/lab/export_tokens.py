@@ -46,7 +46,7 @@ def _fate(event: Round, i: int) -> str:
 
 def source(event: Round) -> str:
     """Who proposed in this round, in words."""
-    return {"model": "the draft model", "ngram": "text seen before"}.get(
+    return {"model": "the draft model", "ngram": "n-grams of the text"}.get(
         event.drafter, event.drafter or "the draft"
     )
 

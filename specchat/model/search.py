@@ -12,23 +12,30 @@ from torch import Tensor
 from specchat.decode import largest
 from specchat.decode.largest import BLOCK
 from specchat.decode.offered import Offer, offer
-from specchat.model import verdicts
+from specchat.model import ahead, verdicts
 from specchat.model.compiled import compiled, first_call
 from specchat.model.kernels import LEAST, exp
+from specchat.model.store import Progress, silent
 
 MOST = 96
 """More than so many are left to torch, which sorts better than it searches."""
 
 
-def serve(device: torch.device) -> None:
+def serve(device: torch.device, progress: Progress = silent) -> None:
     """Sampling takes it from now on; nothing to do where laws lie on a CUDA device."""
+    ahead.finish(progress)
     if device.type == "cuda":
         return
+    prepare()
+    offer(Offer(shares, verdicts.draw, verdicts.judge))
+
+
+def prepare() -> None:
+    """Compiles everything that is offered, or takes it from disk."""
     values, ids = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int64)
     first_call(_search, np.zeros((1, 2), np.float32), values, ids)
     first_call(_soften, values, np.float32(1))
     verdicts.prepare()
-    offer(Offer(shares, verdicts.draw, verdicts.judge))
 
 
 def shares(logits: Tensor, k: int, temperature: float) -> tuple[Tensor, Tensor]:

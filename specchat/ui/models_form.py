@@ -25,7 +25,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("The head trained for SmolLM2-135M-Instruct", str(BUILTIN_HEAD)),
     ("The target's first two layers, untrained", "shallow"),
     ("The target itself", "self"),
-    ("Text seen before (n-grams), no model", "ngram"),
+    ("N-grams of the text, no model", "ngram"),
     ("None: plain decoding", "none"),
 )
 PRECISIONS: tuple[str, ...] = get_args(Precision)

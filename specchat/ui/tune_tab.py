@@ -65,8 +65,9 @@ class TuneTab:
                 self.report = gr.DownloadButton("Report", size="sm", visible=False, elem_id="sc-tune-report")
             self.status = _html(
                 tune_view.told(
-                    "Nothing measured yet. A run leaves the chat as it is, but its next message is read again from the "
-                    "first word."
+                    f"Nothing measured yet. A quick run takes at most about {QUICK_S / 60:.0f} minutes, a full one up to "
+                    "an hour on a CPU. Either leaves the chat as it is, but its next message is read again from the first "
+                    "word."
                 ),
                 "sc-tune-status",
             )

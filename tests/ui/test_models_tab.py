@@ -120,7 +120,7 @@ def test_another_pair_is_judged_loaded_and_talked_to_and_the_conversation_is_kep
     assert place.worker.pair is old
 
     text(page, "target", place.folder / HOSTILE)
-    draft(page, "Text seen before")
+    draft(page, "N-grams of the text")
     assert HOSTILE in found(page, "fits, together and in memory")
     page.click("#sc-models-load")
     assert HOSTILE in going(page, "Loaded:")

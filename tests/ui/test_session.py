@@ -154,7 +154,7 @@ def test_the_lens_escapes_tokens_and_rejected_proposals():
     assert "&lt;img src=x&gt;" in lens.html
     assert lens.html.count("<s class") == 2
     assert "&lt;7&gt;" in lens.html
-    assert "proposed by text seen before" in lens.html
+    assert "proposed by n-grams of the text" in lens.html
     assert "p 4.0e-03" in lens.html
 
 

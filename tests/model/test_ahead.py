@@ -1,0 +1,83 @@
+"""Compiling ahead: once for a version, in another process, and never in the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.model import ahead
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The programs that were started instead of the compiler: each ends at once, by the exit code it is given."""
+    found: list[list[str]] = []
+    real = subprocess.Popen
+
+    def start(command: list[str], **how: Any) -> Any:
+        found.append(command)
+        return real([sys.executable, "-c", f"raise SystemExit({len(found) == 1})"], **how)
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", start)
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+    return found
+
+
+def test_it_is_done_once_for_a_version_and_again_where_it_failed(
+    started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for expected in (1, 2, 2):  # the first fails, the second does not
+        ahead.begin(tmp_path)
+        ahead.finish(lambda _: None)
+        assert len(started) == expected
+    monkeypatch.setattr(ahead, "_stamp", lambda: "of another version")
+    ahead.begin(tmp_path)
+    ahead.finish(lambda _: None)
+    assert len(started) == 3
+
+
+def test_a_process_that_does_not_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(ahead, "LONGEST_S", 0.1)
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+    said: list[str] = []
+    ahead.begin(tmp_path)
+    process = ahead._running[0][0]
+    ahead.finish(said.append)
+    assert process.wait(20) != 0 and not ahead._running and not list(tmp_path.rglob("*"))
+    assert len(said) == 1 and "once for this version" in said[0]
+
+
+def test_nothing_is_started_on_a_single_core_or_where_it_cannot_be(
+    started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 1)
+    ahead.begin(tmp_path)
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", refused)
+    ahead.begin(tmp_path)
+    assert not started and not ahead._running
+
+
+def test_what_is_compiled_ahead_is_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For real, into an empty folder: afterwards a process that needs the loops compiles none."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+    ahead.begin(tmp_path)
+    ahead.finish(lambda _: None)
+    assert (tmp_path / "compiled" / ahead._stamp()).exists()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
+    assert len(kept) >= 9
+    program = f"import torch; {ahead._PROGRAM}; search.serve(torch.device('cpu'))"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(ahead.__file__).parents[2])
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept
