@@ -2,7 +2,8 @@
 
 A machine is not as fast at one time as at another. A step that was measured while it was busy would make
 speculation look better for the rest of the day, and one behind a reply meets a browser that draws it. So now and then
-a round of a reply is a plain one: the same text, the same moment, the same company. The median of the latest counts.
+a round of a reply is a plain one: as the others, it has the text, the page and the neighbours of that moment. The
+median of the latest counts, of this reply and those before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from specchat.decode.events import Round
 from specchat.decode.stats import Stats
 
 EVERY = 24
-"""Rounds of a speculative reply of which one is plain. That takes about 1 % of what speculation gains."""
+"""Rounds of a speculative reply of which one is plain. That takes about 1 % of the speed."""
 
 KEPT, LEAST = 9, 3
 """The latest of them count, from so many on."""
@@ -38,8 +39,9 @@ def no_steps() -> deque[float]:
 
 
 def note(pair: Paced, event: Round) -> None:
-    """Takes in a round, if it was a plain one. The first of a reply pays for waking up."""
-    if event.index == 0 or event.gamma or event.draft_forwards:
+    """Takes in a round, if it was a plain one. The first of a reply pays for waking up, one with new settings perhaps
+    for another drafter that reads the text."""
+    if event.index == 0 or event.settings_changed or event.gamma or event.draft_forwards:
         return
     pair.plain_steps.append(event.seconds)
     if len(pair.plain_steps) >= LEAST:

@@ -51,11 +51,11 @@ class Engine:
     ) -> Iterator[Round | Finished]:
         """Yields one Round per round, then one Finished.
 
-        stop is told every emitted id in order and says whether it completed a stop string; cancelled
-        is asked between rounds. compare_every: of so many rounds one is plain, so that there is a plain step of the
-        same moment and text to compare with (0: none; a guard sees to that itself). An exception in the target ends with Finished("error"); one in a
-        drafter goes on plainly with a notice. Whatever happens, both caches end up holding nothing
-        but committed ids.
+        stop is told every emitted id in order and says whether it completed a stop string; cancelled is asked between
+        rounds. compare_every: of so many rounds one is plain, so that there is a plain step of the same moment and text
+        to compare with (0: none; a guard sees to that itself). An exception in the target ends with Finished("error");
+        one in a drafter goes on plainly with a notice. Whatever happens, both caches end up holding nothing but
+        committed ids.
         """
         now = settings()
         rng, began = self._rng(now.sampling), time.perf_counter()
@@ -96,9 +96,9 @@ class Engine:
         committed, sampling = request.committed, settings.sampling
         pilot = self._pilot(settings, request)
         wished, choice = pilot.choose(settings) if pilot else (settings.gamma, "")
-        if wished and request.compares(settings):
-            wished, choice = 0, COMPARING
         gamma = self._clip(wished, settings, request)
+        if gamma and request.compares(settings) and self._wanted(request, settings) is not None:
+            wished, gamma, choice = 0, 0, COMPARING
 
         device = request.rng.device
         clock = clock_for(device)

@@ -1,4 +1,4 @@
-"""What takes many small operations of torch, and what another room may offer to do in one, on a CPU.
+"""Another room may offer to do in one step, on a CPU, what takes many small operations of torch.
 
 This room knows torch only. Who offers must do the same with the same random numbers.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.decode.law import Law
 
-PAIRS = 1 << 12
+MOST_PAIRS = 1 << 12
 """Pairs of entries of two laws, up to which comparing one with one is what is offered."""
 
 
@@ -31,6 +31,7 @@ class Offer:
 
 
 _offers: list[Offer] = []
+"""For the whole process: laws are plain values, and nobody who holds one knows a pair."""
 
 
 def offer(what: Offer) -> None:
@@ -48,7 +49,7 @@ def for_laws(p: Law, q: Law | None = None) -> Offer | None:
     if not _offers or not _small(p) or (q is not None and not _small(q)):
         return None
     pairs = p.p.shape[1] * (1 if q is None else q.p.shape[1])
-    return _offers[0] if pairs <= PAIRS else None
+    return _offers[0] if pairs <= MOST_PAIRS else None
 
 
 def _small(law: Law) -> bool:

@@ -175,7 +175,7 @@ def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
     # In float32: a copy in float64 would take longer than everything else here.
     parts = weights.view(-1, BLOCK).sum(dim=-1) if blocks else weights
     running = parts.cumsum(dim=-1, dtype=torch.float64)
-    point = chance(rng) * running[-1]
+    point = uniform(rng) * running[-1]
     met = _met(running, point)
     if not blocks:
         return met
@@ -186,12 +186,12 @@ def sample(weights: Tensor, rng: torch.Generator) -> Tensor:
     return _met(inside, point).add_(met, alpha=BLOCK)
 
 
-def chance(rng: torch.Generator) -> Tensor:
+def uniform(rng: torch.Generator) -> Tensor:
     """A uniform number below 1, float64 without dimensions, where the generator is."""
     return torch.rand((), generator=rng, dtype=torch.float64, device=rng.device)
 
 
-def chances(n: int, rng: torch.Generator) -> Tensor:
+def uniforms(n: int, rng: torch.Generator) -> Tensor:
     """n of them, float32: one for each proposal that is judged."""
     return torch.rand(n, generator=rng, device=rng.device)
 
@@ -205,7 +205,7 @@ def draw(law: Law, rng: torch.Generator) -> Tensor:
     """An id, int64 [1], by a law of one row, which need not sum to 1."""
     offer = for_laws(law)
     if offer is not None:
-        return offer.draw(law, chance(rng))
+        return offer.draw(law, uniform(rng))
     return _id_at(law, sample(law.p[0], rng).view(1))
 
 
@@ -245,7 +245,7 @@ def verify(p: Law, q: Law | None, drafted: Ids, rng: torch.Generator) -> Verifie
     else:
         q = certain(ids) if q is None else q
         p_drafted, q_drafted = p.chances(ids), q.chances(ids)
-        u = chances(n, rng)
+        u = uniforms(n, rng)
         # Strict and without a division: p = 0 is refused even at u = 0, p = q is kept even at the largest u.
         accepted = (u * q_drafted < p_drafted).cumprod(dim=-1).sum()
         refused, place = accepted < n, accepted.clamp(max=n - 1)

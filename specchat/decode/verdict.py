@@ -13,7 +13,7 @@ from specchat.decode.events import Origin, Rejected, Token
 from specchat.decode.ids import on
 from specchat.decode.law import Law
 from specchat.decode.offered import for_laws
-from specchat.decode.sampling import chance, chances, verify
+from specchat.decode.sampling import uniform, uniforms, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def judge(p: Law, draft: Proposal, rng: torch.Generator) -> Tensor:
     ids = on(p.p.device, draft.ids)
     offer = for_laws(p, draft.q)
     if offer is not None:
-        return offer.judge(p, draft.q, ids, chances(len(ids), rng), chance(rng))
+        return offer.judge(p, draft.q, ids, uniforms(len(ids), rng), uniform(rng))
     it = verify(p, draft.q, ids, rng)
     # A row is nan from end to end or nowhere, so its first place speaks for all of it.
     rows = p.p[:, 0].sum(dtype=torch.float64)

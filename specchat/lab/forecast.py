@@ -139,7 +139,9 @@ def _own(choice: str, target: Sketch) -> list[Finding]:
         "self": Finding(
             "Draft", "note", "The target itself: every proposal costs a whole step, so nothing is gained."
         ),
-        "ngram": Finding("Draft", "yes", "N-grams of the text: they need no second model and fit every target."),
+        "ngram": Finding(
+            "Draft", "yes", "N-grams of the text: they need no second model and fit every target."
+        ),
     }
     if choice in told:
         return [told[choice]]

@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 from specchat.model.store import cache_root
@@ -26,8 +27,10 @@ LONGEST_S = 60.0
 """After that they are compiled here, whatever the other process does."""
 
 _PROGRAM = "from specchat.model import kernels, search; kernels.prepare(); search.prepare()"
+_NOTE = "import pathlib, sys; mark = pathlib.Path(sys.argv[1]); mark.parent.mkdir(parents=True, exist_ok=True); mark.touch()"
 
-_running: list[tuple[subprocess.Popen[bytes], Path]] = []
+_running: list[subprocess.Popen[bytes]] = []
+"""Of this process, as what is compiled is."""
 
 
 def begin(cache_dir: Path | str | None) -> None:
@@ -38,39 +41,36 @@ def begin(cache_dir: Path | str | None) -> None:
             return
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-P", "-c", f"{_PROGRAM}; {_NOTE}", str(mark)],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+            start_new_session=True,  # where there are such: Ctrl-C in the terminal is not meant for it
         )
     except OSError:
         log.warning("the loops could not be compiled ahead", exc_info=True)
         return
-    _running.append((process, mark))
+    _running.append(process)
 
 
 def finish(progress: Callable[[str], None]) -> None:
     """Waits until they are compiled. If that failed, whoever needs them compiles them."""
     while _running:
-        process, mark = _running.pop()
+        process = _running.pop()
         if process.poll() is None:
             progress("Compiling a few loops for this processor, once for this version.")
         try:
-            done = process.wait(LONGEST_S) == 0
-            if done:
-                mark.parent.mkdir(parents=True, exist_ok=True)
-                mark.touch()
+            process.wait(LONGEST_S)
         except subprocess.TimeoutExpired:
             process.kill()
-        except OSError:
-            log.warning("that the loops are compiled could not be noted", exc_info=True)
+            process.wait()
 
 
 def _stamp() -> str:
-    """Another one after every change of the loops' files, of Python, of the machine or of this very folder."""
+    """Another one after every change of the loops' files, of Python, numba, the machine or this very folder."""
     folder = Path(__file__).parent
     files = [(folder / f"{name}.py").stat() for name in LOOPS]
-    parts = (str(folder), sys.version, platform.node(), *((file.st_mtime_ns, file.st_size) for file in files))
+    versions = (sys.version, version("numba"), platform.node(), platform.machine())
+    parts = (str(folder), *versions, *((file.st_mtime_ns, file.st_size) for file in files))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

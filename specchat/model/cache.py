@@ -56,10 +56,10 @@ class Pieces:
         self.memory[..., at // PIECE, :, at % PIECE] = new.movedim(-2, 0)
 
     def seen(self, first: int, end: int) -> Tensor:
-        """A copy, as rows."""
+        """A copy, as rows that lie one behind the other."""
         before = first // PIECE
         pieces = self.memory[..., before : -(-end // PIECE), :, :]
-        rows = pieces.transpose(-1, -2).flatten(-3, -2)
+        rows = pieces.transpose(-1, -2).contiguous().flatten(-3, -2)
         return rows[..., first - before * PIECE : end - before * PIECE, :]
 
     def wipe(self, first: int, end: int) -> None:

@@ -15,6 +15,9 @@ SUMS = {"reassoc", "contract", "nsz", "arcp"}
 """Sums in any order; not what would make nan disappear. (numba keeps machine code by the file of the kernel: after a
 change here, or of what a kernel takes from another file, touch the kernels' files too.)"""
 
+TRIES = 8
+"""Of a first call: more than there are kernels that one of them calls, and itself."""
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
@@ -30,13 +33,17 @@ def compiled(kernel: Kernel) -> Kernel:
 
 def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
     """Calls it, so that it is compiled now. What was kept of it may be damaged, or the disk full: then it does without."""
-    try:
-        kernel(*arguments)
-    except Exception:
-        log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
-        _forget(kernel)
-        # If only keeping it failed, it is there by now.
-        kernel(*arguments)
+    for left in reversed(range(TRIES)):
+        try:
+            kernel(*arguments)
+            return
+        except Exception:
+            if not left:
+                raise
+            if left == TRIES - 1:
+                log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
+                _forget(kernel)
+            # If only keeping it failed, it is there by now; what it calls fails to be kept one after another.
 
 
 def _forget(kernel: Callable[..., Any]) -> None:

@@ -90,7 +90,7 @@ class Block:
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
     cache: LayerCache
-    """The same memory."""
+    """The memory of keys and values, for torch."""
 
 
 @dataclass(slots=True)

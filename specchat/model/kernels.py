@@ -20,7 +20,7 @@ from specchat.model.compiled import compiled, first_call
 Floats = NDArray[np.float32]
 
 PIECE = 64
-"""Places whose values lie together, those of each of the head's width side by side."""
+"""Places whose values lie together: for each number of a value, that of all the places side by side."""
 
 
 @compiled
@@ -54,11 +54,10 @@ def place(
 ) -> None:  # fmt: skip
     """Puts keys and values of n rows into the cache from `start` on, and queries where attention wants them.
 
-    qkv [n, heads + 2·kv_heads, head_dim]; keys [kv_heads, capacity, head_dim], values [kv_heads, pieces, head_dim,
-    PIECE]; q [kv_heads, n·group,
-    head_dim], a query head's rows side by side with those that share its keys. turns [n, 2, head_dim], as of
-    `stack.turns_of`, or [0, …] for no rotation; head_scale [heads + kv_heads, head_dim] for a norm of each head, or
-    [0, …] for none.
+    qkv [n, heads + 2·kv_heads, head_dim]; keys [kv_heads, capacity, head_dim]; values [kv_heads, pieces, head_dim, PIECE];
+    q [kv_heads, n·group, head_dim], a query head's rows side by side with those that share its keys. turns [n, 2,
+    head_dim], as of `stack.turns_of`, or [0, …] for no rotation; head_scale [heads + kv_heads, head_dim] for a norm of
+    each head, or [0, …] for none.
     """
     n, parts, width = qkv.shape
     kv_heads = keys.shape[0]

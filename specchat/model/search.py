@@ -23,9 +23,9 @@ MOST = 96
 
 def serve(device: torch.device, progress: Progress = silent) -> None:
     """Sampling takes it from now on; nothing to do where laws lie on a CUDA device."""
-    ahead.finish(progress)
     if device.type == "cuda":
         return
+    ahead.finish(progress)
     prepare()
     offer(Offer(shares, verdicts.draw, verdicts.judge))
 

@@ -43,7 +43,7 @@ class Stack:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of keys and values at full length (a CPU commits them only as they are used)."""
+        """Bytes of keys and values at full length (a CPU commits them only as they are used, by whole pieces)."""
         keys = self._keys.memory
         return 2 * keys.numel() * keys.element_size()
 

@@ -23,12 +23,10 @@ Ids = NDArray[np.int64]
 
 def prepare() -> None:
     """Compiles both, or takes them from disk."""
-    one, id = Law(torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.long)), torch.zeros(1, dtype=torch.long)
-    point = torch.zeros((), dtype=torch.float64)
-    first_call(draw, one, point)
-    first_call(
-        judge, Law(torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.long)), one, id, torch.zeros(1), point
-    )
+    p, ids, one = np.ones((2, 1), np.float32), np.zeros((2, 1), np.int64), np.zeros(1, np.int64)
+    point = np.zeros((), np.float64)
+    first_call(_draw, p, ids, point, one)
+    first_call(_judge, p, ids, p[:1], ids[:1], one, p[0], point, np.zeros(7))
 
 
 def draw(law: Law, point: Tensor) -> Tensor:

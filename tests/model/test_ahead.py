@@ -14,13 +14,14 @@ from specchat.model import ahead
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The programs that were started instead of the compiler: each ends at once, by the exit code it is given."""
+    """The programs that were started instead of the compiler. The first fails, the others note that it is done."""
     found: list[list[str]] = []
     real = subprocess.Popen
 
     def start(command: list[str], **how: Any) -> Any:
         found.append(command)
-        return real([sys.executable, "-c", f"raise SystemExit({len(found) == 1})"], **how)
+        program = "raise SystemExit(1)" if len(found) == 1 else ahead._NOTE
+        return real([sys.executable, "-c", program, command[-1]], **how)
 
     monkeypatch.setattr(ahead.subprocess, "Popen", start)
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
@@ -48,7 +49,7 @@ def test_a_process_that_does_not_end_is_not_waited_for(
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
     said: list[str] = []
     ahead.begin(tmp_path)
-    process = ahead._running[0][0]
+    process = ahead._running[0]
     ahead.finish(said.append)
     assert process.wait(20) != 0 and not ahead._running and not list(tmp_path.rglob("*"))
     assert len(said) == 1 and "once for this version" in said[0]
@@ -70,14 +71,28 @@ def test_nothing_is_started_on_a_single_core_or_where_it_cannot_be(
 
 
 def test_what_is_compiled_ahead_is_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For real, into an empty folder: afterwards a process that needs the loops compiles none."""
+    """For real, into an empty folder: afterwards a process in which a small pair replies compiles none."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    monkeypatch.setattr(ahead, "LONGEST_S", 600.0)
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
     ahead.begin(tmp_path)
     ahead.finish(lambda _: None)
     assert (tmp_path / "compiled" / ahead._stamp()).exists()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
     assert len(kept) >= 9
-    program = f"import torch; {ahead._PROGRAM}; search.serve(torch.device('cpu'))"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(ahead.__file__).parents[2])
+    program = """
+import sys
+from pathlib import Path
+from specchat.decode.engine import Settings
+from specchat.decode.sampling import Sampling
+from specchat.model.catalog import PairOptions
+from specchat.pair import open_pair
+from tests.tiny import save_tiny
+folder = str(save_tiny(Path(sys.argv[1])))
+pair = open_pair(PairOptions(folder, "shallow", context=256, device="cpu"), print)
+for sampling in (Sampling(0.6, 20), Sampling(0.0), Sampling(0.6, 20, 0.9)):
+    list(pair.engine.generate([5, 6, 7], lambda: Settings(3, sampling, "chain", 40)))
+"""
+    root = Path(ahead.__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "tiny")], check=True, cwd=root)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == kept

@@ -41,7 +41,7 @@ def both_ways(p: Law, draft: Proposal, seed: int) -> tuple[Tensor, Tensor]:
     return by_torch, compiled
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.integers(0, 2**20), st.integers(0, 6), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 3, 20]),
     st.sampled_from(["flat", "sharp", "broken"]), st.sampled_from(["of its own", "the target's", "certain"]),
@@ -71,7 +71,7 @@ def test_a_draft_that_was_no_law_is_told() -> None:
         assert it.sound and not it.draft_sound
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(0, 2**20), st.sampled_from([1, 2, 20]), st.sampled_from(["flat", "sharp"]))
 def test_an_id_is_drawn(seed: int, k: int, shape: str) -> None:
     law = laws(1, k, seed, shape)
@@ -98,5 +98,5 @@ def test_laws_of_another_kind_are_left_to_torch() -> None:
     assert offered.for_laws(few) is not None and offered.for_laws(few, few) is not None
     assert offered.for_laws(dense) is None and offered.for_laws(few, dense) is None
     assert offered.for_laws(Law(few.p.double(), few.ids)) is None
-    wide = Law(torch.ones(1, 2 * offered.PAIRS), torch.arange(2 * offered.PAIRS).view(1, -1))
+    wide = Law(torch.ones(1, 2 * offered.MOST_PAIRS), torch.arange(2 * offered.MOST_PAIRS).view(1, -1))
     assert offered.for_laws(wide) is None, "compared pair by pair it would take longer"

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
 from specchat.chat.conversation import Message
 from specchat.decode.engine import Settings
 from specchat.decode.events import Round
 from specchat.decode.guard import COMPARING
+from specchat.decode.request import Request
 from specchat.decode.sampling import Sampling
 from specchat.pair import Pair
 from specchat.reply import reply
@@ -185,10 +187,15 @@ def test_nothing_is_compared_unasked_or_where_a_guard_does_it(start: Callable[[P
     worker = start(pair_of())
     settings = Settings(3, Sampling(2.0, 0, seed=1), "model", 50)
     assert not compared(events_of(worker.submit(job(settings=settings))))
-    guarded = replace(job(settings=replace(settings, guard=True)), compare_every=4)
-    assert compared(events_of(worker.submit(guarded)))[:3] == [0, 1, 2], (
-        "the guard's own two, the first not counted"
-    )
+    for gamma, drafter in ((0, "model"), (3, "no such")):
+        plain = replace(settings, gamma=gamma, drafter=drafter)
+        assert not compared(events_of(worker.submit(replace(job(settings=plain), compare_every=4))))
+    for guard in (False, True):
+        request = Request([1], 1, bool, bool, torch.Generator(), settings, 0.0, 8)
+        found = []
+        for request.rounds in range(24):
+            found.append(request.compares(replace(settings, guard=guard)))
+        assert [i for i, compares in enumerate(found) if compares] == ([] if guard else [2, 10, 18])
 
 
 def test_a_greedy_reply_is_the_same_with_and_without_comparing(start: Callable[[Pair], Worker]) -> None:

@@ -105,13 +105,16 @@ def generate(
         progress(f"{shards.tokens:,} tokens are written already.")
         return
     turns = turns_of(pair.template, control_tokens(pair.tokenizer, pair.eos_ids))
-    openings = [
-        pair.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (*OPENINGS, *PASSAGES)
-    ]
+    openings, passages = (
+        [pair.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        for texts in (OPENINGS, PASSAGES)
+    )
     slots = _slots(args.slots, target)
     progress(f"{pair.target_name} writes {args.tokens:,} tokens, {slots} conversations at once.")
     # Another seed for each part, or a run that goes on would write the same again.
-    author = Author(target, turns, openings, Style(), slots, f"{args.seed}:{shards.tokens}", LONGEST)
+    author = Author(
+        target, turns, openings, Style(), slots, f"{args.seed}:{shards.tokens}", LONGEST, passages
+    )
     write(author, shards, args.tokens, go_on, progress)
 
 

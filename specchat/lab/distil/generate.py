@@ -35,8 +35,10 @@ class Style:
     longest_reply: int = 384
     opened: float = 0.72
     """Share of conversations whose first words are given."""
+    pasted: float = 0.25
+    """Share of those in which they ask for something about a text that follows."""
     second: float = 0.3
-    """Share with a second question."""
+    """Share with a second question, where there is room for it."""
     varied: float = 0.4
     """A reply with fewer different 4-grams than this share is going round in circles, and is thrown away."""
 
@@ -73,13 +75,17 @@ class Author:
 
     def __init__(
         self, target: CompactDecoder, turns: Turns, openings: Sequence[Sequence[int]], style: Style,
-        slots: int, seed: str, capacity: int = 1024,
+        slots: int, seed: str, capacity: int = 1024, passages: Sequence[Sequence[int]] = (),
     ) -> None:  # fmt: skip
-        """openings: first words as ids; seed: of everything that is drawn."""
+        """openings: first words as ids; passages: those that a text follows; seed: of everything that is drawn."""
         capacity = min(capacity, target.capacity)
         self.style = style.fitted(capacity)
         self._frame = len(turns.to_reply) + len(turns.to_user)
-        longest = max(map(len, openings), default=0) + self.style.longest_user + self.style.longest_reply
+        longest = (
+            max(map(len, (*openings, *passages)), default=0)
+            + self.style.longest_user
+            + self.style.longest_reply
+        )
         self._exchange = longest + self._frame + 2
         """Places that a question and its reply take at most."""
         if len(turns.opening) + self._exchange > capacity:
@@ -89,6 +95,7 @@ class Author:
             )
         self.turns = turns
         self.openings = openings
+        self.passages = passages
         self.dropped = 0
         """Conversations thrown away."""
         self._rng = random.Random(seed)
@@ -187,9 +194,14 @@ class Author:
             record.roles.append(TEMPLATE)
         return record
 
+    def _start(self) -> Sequence[int]:
+        """First words."""
+        pasted = self.passages and self._rng.random() < self.style.pasted
+        return self._rng.choice(self.passages if pasted else self.openings)
+
     def _fresh(self, slot: int) -> Slot:
         self._decoder.copy(self._opening, slot)
-        start = self._rng.choice(self.openings) if self._rng.random() < self.style.opened else ()
+        start = self._start() if self._rng.random() < self.style.opened else ()
         forced = [(self.turns.opening[-1], TEMPLATE), *((token, USER) for token in start)]
         read = self._opened
         record = Record([*read.ids], [*read.roles], [*read.states], [*read.top_ids], [*read.top_logits])
