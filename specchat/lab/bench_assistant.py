@@ -12,10 +12,10 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from specchat.lab.distil.export import about_file
 from specchat.model.errors import BadCheckpoint
 from specchat.model.loading import Loaded, load_model
 from specchat.model.pairing import check
+from specchat.model.provenance import about_file
 
 UNTRAINED = 2
 """Layers of the assistant that needs no file."""

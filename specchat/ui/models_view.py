@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from specchat.model.catalog import HUB, PAIRS, Finding, PairOptions, Verdict
+from specchat.model.provenance import accepted
 from specchat.ui.panels import DASH, seconds, size, speed
 from specchat.ui.sidebar import DRAFTERS
 from specchat.worker import WorkerStatus
@@ -55,7 +56,11 @@ def _models(pair: Pair, memory: Memory | None) -> list[tuple[str, str]]:
     held = memory.draft_weights if memory else 0
     draft = _model(pair.draft_name or "none", facts.draft_weights if facts else 0, held, source)
     if not held and pair.drafters:
-        draft += '<span class="sc-models-sub">adds no weights of its own</span>'
+        draft += _sub("adds no weights of its own")
+    shares = accepted(facts.options) if facts else ()
+    if shares:
+        places = ", ".join(f"{100 * share:.0f}" for share in shares)
+        draft += _sub(f"accepted on held-out texts when it was made: {places} %, by place in the block")
     return [("Target", target), ("Draft", draft)]
 
 

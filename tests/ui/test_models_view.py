@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,30 @@ def test_everything_about_the_pair_is_in_the_text() -> None:
         "<li>A remark.</li><li>Another one.</li>",
     ):  # fmt: skip
         assert text in html, text
+
+
+def test_a_trained_draft_says_how_often_it_was_accepted(tmp_path: Path) -> None:
+    pair = pair_of()
+    planned = MemoryPlan(540_000_000, 0, 380_000_000, 9_000_000_000, "cpu")
+
+    def shown(options: PairOptions) -> str:
+        pair.facts = Facts(options, planned, 1, 1)
+        return view.loaded(pair, None, READY)
+
+    about = json.loads(BUILTIN_HEAD.with_suffix(".json").read_text(encoding="utf-8"))
+    places = ", ".join(f"{100 * share:.0f}" for share in about["held_out"]["acceptance_by_position"])
+    said = "accepted on held-out texts when it was made"
+    assert f"{said}: {places} %, by place in the block" in shown(PairOptions())
+    assert said not in shown(PairOptions("another")) and said not in shown(PairOptions(draft="ngram"))
+    for n, text in enumerate(
+        ("", "[]", '{"held_out": {"acceptance_by_position": [2.0]}}', '{"held_out": 3}')
+    ):
+        (tmp_path / f"{n}.json").write_text(text, encoding="utf-8")
+        assert said not in shown(PairOptions(draft=str(tmp_path / f"{n}.safetensors")))
+    mine = '{"held_out": {"acceptance_by_position": [0.5, 0.25]}}'
+    (tmp_path / "mine.json").write_text(mine, encoding="utf-8")
+    for draft in ("mine.safetensors", "mine"):
+        assert f"{said}: 50, 25 %" in shown(PairOptions(draft=str(tmp_path / draft)))
 
 
 def test_no_pair_is_a_sentence_whatever_the_reason() -> None:

@@ -22,7 +22,6 @@ from types import FrameType
 import torch
 
 from specchat.chat.controls import control_tokens
-from specchat.lab.distil.export import about_file
 from specchat.lab.distil.generate import Author, Style, write
 from specchat.lab.distil.kinds import Kind, kind_of
 from specchat.lab.distil.openings import OPENINGS, PASSAGES
@@ -33,6 +32,7 @@ from specchat.model.catalog import PairOptions
 from specchat.model.compact import CompactDecoder
 from specchat.model.errors import UnsupportedModel
 from specchat.model.memory import free_memory
+from specchat.model.provenance import about_file
 from specchat.model.store import cache_root
 from specchat.model.threads import default_threads
 from specchat.pair import Pair, Progress, open_pair

@@ -19,6 +19,7 @@ from specchat.lab.distil.network import HeadNet, Net
 from specchat.lab.distil.short import shorten
 from specchat.model.compact import CompactDecoder
 from specchat.model.head_file import save_head
+from specchat.model.provenance import about_file
 from specchat.model.store import sha256_of
 
 HEAD = "head over the target's last hidden state, one decoder layer"
@@ -65,11 +66,6 @@ def export_layers(
     file = out / "model.safetensors"
     _write_about(about_file(out), file, f"{out.name}/{file.name}", LAYERS, target_name, net, provenance)
     return out
-
-
-def about_file(out: Path) -> Path:
-    """Where a draft's provenance lies: draft.json beside draft.safetensors, draft.json beside the folder draft."""
-    return out.with_suffix(".json") if out.suffix == ".safetensors" else out.with_name(f"{out.name}.json")
 
 
 def _write_about(

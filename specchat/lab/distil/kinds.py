@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specchat.lab.distil.data import Corpus
-from specchat.lab.distil.export import LAYERS, about_file, export, export_layers
+from specchat.lab.distil.export import LAYERS, export, export_layers
 from specchat.lab.distil.layers import LayersNet
 from specchat.lab.distil.network import HeadNet
 from specchat.lab.distil.short import demand_blocks, read_short
@@ -19,6 +19,7 @@ from specchat.model.catalog import PairOptions
 from specchat.model.checkpoint import inspect_folder
 from specchat.model.compact import CompactDecoder
 from specchat.model.head_file import load_head, read_head
+from specchat.model.provenance import about_file
 from specchat.model.sources import resolve
 
 Say = Callable[[str], None]
