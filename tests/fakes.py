@@ -18,6 +18,7 @@ from specchat.decode import law as laws
 from specchat.decode.drafters import Forward, Proposal
 from specchat.decode.ids import UNKNOWN, Ids, listed
 from specchat.decode.sampling import Sampling
+from specchat.decode.stopping import ALWAYS, Stopping
 
 # Tiny models are faster on one thread, and the suite shares its machine.
 torch.set_num_threads(1)
@@ -213,7 +214,9 @@ class Forced:
         if ids:
             self.commits.append(tuple(ids))
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
         self.asked.append(n)
         ids = self.blocks.pop(0)[:n] if self.blocks else ()
         return Proposal(

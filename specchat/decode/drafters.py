@@ -17,6 +17,7 @@ from specchat.decode.clock import finish
 from specchat.decode.ids import Ids
 from specchat.decode.law import Law, stacked
 from specchat.decode.sampling import Sampling, draw, law_of
+from specchat.decode.stopping import ALWAYS, Stopping
 
 READ_CHUNK = 128
 """Prompt ids read per forward: the longest that a cancelled request goes on reading."""
@@ -118,7 +119,7 @@ def certainty(row: Law, logits: Tensor, sampling: Sampling) -> float:
     """Probability of the likeliest next id: by the law, one row, that will be drawn from, and for a greedy draft,
     whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn.
 
-    A number for the host, which decides by it: with a confidence every proposal is waited for.
+    A number for the host, which decides by it: a stopping that looks waits for every proposal.
     """
     return float(logits.softmax(dim=-1).max() if sampling.greedy else row.p.max())
 
@@ -138,11 +139,12 @@ class Drafter(Protocol):
         """ids were appended to the committed text; the rest of the last proposal, whose values are `drafted`, was not."""
         ...
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
         """At most n ids to follow the committed text (fewer, or none, when there is nothing to offer).
 
-        It stops where the likeliest next id has less than `confidence`. That is decided from the law alone,
-        before an id is drawn from it: leaving out an id already drawn would bias the reply.
+        `stopping` is asked before each id is drawn: leaving out an id already drawn would bias the reply.
         """
         ...
 
@@ -184,27 +186,34 @@ class ModelDrafter:
             self.model.ids[base : base + kept] = drafted[:kept]
             self.model.rollback(fed - kept)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
         n = min(n, self.model.capacity - len(self.committed) + 1)
+        if n < 1 or not stopping.starts(self.name):
+            return Proposal()
         ids = torch.empty(0, dtype=torch.long, device=rng.device)
         rows: list[Law] = []
         feed: Ids = self.committed[len(self.model.ids) :]
         forwards = 0
-        if n > 0 and len(feed) > 2:
+        if len(feed) > 2:
             # Other drafters served the last rounds: what was missed needs no logits.
             read_prompt(self.model, self.committed)
             feed, forwards = feed[-1:], 1
-        while len(rows) < n:
+        while True:
             # Onto the target's device, where the generator draws and the verdict falls.
             logits = self.model.forward(feed)[-1:].to(rng.device)
             forwards += 1
             row = law_of(logits, self.committed, sampling, ids)
-            if confidence and certainty(row, logits, sampling) < confidence:
+            sure = certainty(row, logits, sampling) if stopping.looks else None
+            if not stopping.takes(self.name, sure):
                 break
             # What was drawn is fed as it is: nobody waits for its value.
             feed = draw(row, rng)
             ids = torch.cat([ids, feed])
             rows.append(row)
+            if len(rows) == n or not stopping.starts(self.name):
+                break
         if not rows:
             return Proposal(forwards=forwards)
         return Proposal(ids, stacked(rows), forwards, self.name)
@@ -221,8 +230,8 @@ class NgramDrafter:
     """Prompt lookup (Saxena 2023): what followed the last occurrence of the text's own last few ids.
 
     Longest n-gram first, latest occurrence. An index from n-gram to place grows with the text, so a
-    round costs a few dictionary lookups whatever the length of the conversation. What it proposes counts as
-    certain (its law is one-hot), so no confidence is too much for it.
+    round costs a few dictionary lookups whatever the length of the conversation. What it proposes is certain (its
+    law is one-hot), whether right or not: how sure it is means nothing, the length of the n-gram does.
     """
 
     name = "ngram"
@@ -244,13 +253,19 @@ class NgramDrafter:
                     self.followers[tuple(self.committed[-n:])] = len(self.committed)
             self.committed.append(token)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
-        place = next((at for size in self.sizes if (at := self._follower(size)) is not None), None)
-        if place is None or n <= 0:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
+        found = ((size, at) for size in self.sizes if (at := self._follower(size)) is not None)
+        size, place = next(found, (0, 0))
+        count = 0
+        while size and count < n and stopping.takes(f"{size}-gram", None):
+            count += 1
+        if count == 0:
             return Proposal()
         period = len(self.committed) - place
         # Past the end of the text the repetition goes on: copy from what was just proposed.
-        ids = tuple(self.committed[place + i % period] for i in range(n))
+        ids = tuple(self.committed[place + i % period] for i in range(count))
         return Proposal(ids, None, 0, self.name)
 
     def _follower(self, size: int) -> int | None:
@@ -282,11 +297,13 @@ class ChainDrafter:
         for link in self.links:
             link.commit(ids, drafted)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
         proposal = Proposal()
         for link in self.links:
             # The last one's empty hands too, for the forwards they took.
-            proposal = link.propose(n, sampling, rng, confidence)
+            proposal = link.propose(n, sampling, rng, stopping)
             if len(proposal.ids):
                 break
         return proposal

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
+from specchat.decode.adaptive import Adaptive
 from specchat.decode.clock import clock_for
 from specchat.decode.drafters import Drafter, Forward, Proposal, device_of, read_prompt, reuse
 from specchat.decode.events import Finished, Prefill, Reason, Round
@@ -26,6 +27,7 @@ from specchat.decode.request import Request
 from specchat.decode.sampling import BadLogits, Sampling, law_of
 from specchat.decode.settings import MAX_GAMMA as MAX_GAMMA
 from specchat.decode.settings import Settings as Settings
+from specchat.decode.stopping import Confident, Stopping
 from specchat.decode.verdict import judge, read
 
 log = logging.getLogger(__name__)
@@ -103,7 +105,11 @@ class Engine:
         device = request.rng.device
         clock = clock_for(device)
         clock.mark()
-        draft = self._propose(request, gamma, wished)
+        stopping = pilot.stopping(settings) if pilot else Confident(settings.confidence)
+        draft = self._propose(request, gamma, wished, stopping)
+        if settings.adaptive and pilot:
+            # What it came to: a block was stopped where it no longer paid.
+            gamma = max(len(draft.ids), min(1, draft.forwards))
         clock.mark()
         cached = len(self.target.ids)
         logits = self.target.forward(joined(committed[cached:], draft.ids))
@@ -177,7 +183,8 @@ class Engine:
             return None
         if self._wanted(request, settings) is None:
             return None
-        return self.pilots.setdefault(settings.drafter, Pilot())
+        looks = device_of(self.target).type == "cpu"
+        return self.pilots.setdefault(settings.drafter, Pilot(Adaptive(looks)))
 
     def _clip(self, gamma: int, settings: Settings, request: Request) -> int:
         """γ, less what the budget and the context leave room for: the target always adds one id itself."""
@@ -188,7 +195,7 @@ class Engine:
         )
         return max(0, min(gamma, left - 1))
 
-    def _propose(self, request: Request, gamma: int, wished: int) -> Proposal:
+    def _propose(self, request: Request, gamma: int, wished: int, stopping: Stopping) -> Proposal:
         wanted = self._wanted(request, request.settings)
         # One that rests is told what is committed, if it was in use; it reads it when it is asked again.
         if wanted is not request.drafter and (wished or request.drafter is not None):
@@ -200,7 +207,7 @@ class Engine:
         settings = request.settings
         sampling = settings.draft_sampling or settings.sampling
         try:
-            return request.drafter.propose(gamma, sampling, request.rng, settings.confidence)
+            return request.drafter.propose(gamma, sampling, request.rng, stopping)
         except Exception as problem:
             self._drop_drafter(request, problem)
             return Proposal()

@@ -1,4 +1,4 @@
-"""What the past rounds say about the next one: how far a proposal goes, and what each part of a round takes.
+"""What the past rounds say about the next one: how likely a proposal is kept, and what each part of a round takes.
 
 No torch, no clock: everything comes from `Round` records. Old rounds fade, so that a new kind of text, a longer
 context or a busier machine is noticed.
@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specchat.decode.events import Round
-from specchat.decode.settings import MAX_GAMMA
-
 FADE = 0.985
 """What a round still counts when one more has passed: half after 46 rounds."""
+
+FIRST, FIRST_WEIGHT = 0.6, 3.0
+"""The chance that a proposal is kept, assumed before anything was seen, and the proposals that this is worth."""
+
+LEVELS = 10
+"""Classes of how sure a draft was."""
+
+DEEPEST = 7
+"""From this place on, places count as one."""
 
 TURN_SLACK, TURN_ALARM = 0.5, 5.0
 """Standard deviations: what a round may be off, and the sum at which the text is taken for another one. By chance
@@ -31,50 +37,64 @@ STEP_SPREAD = 0.1
 OUTLIER = 3.0
 """A time counts as at most this many times the mean so far."""
 
+Key = tuple[str, int, bool]
+"""Proposals that are counted together: by which kind of draft, in which place (or, with True, how sure it was)."""
+
+
+def key_of(kind: str, place: int, sure: float | None) -> Key:
+    """The class of a proposal: by how sure the draft is where that is known, else by its place, from 0."""
+    if sure is None:
+        return kind, min(place, DEEPEST), False
+    return kind, min(int(sure * LEVELS), LEVELS - 1), True
+
 
 @dataclass(slots=True)
-class Reach:
-    """How far something goes within the places 1…γ, by the product-limit estimate (Kaplan & Meier 1958).
+class Rates:
+    """The chance that a proposal is kept, given that all before it in its block were, by classes (see Key).
 
-    γ cuts off what would have gone further, so a place counts only where it was decided: every place before it was
-    taken, and γ let it be tried. `first` is assumed for place 1 before anything was seen, and a place that was
-    hardly ever tried is taken for as good as the one before it.
+    A proposal counts only where it was decided: every one before it was kept. What is behind the first rejection
+    says nothing (Kaplan & Meier 1958). A class that was hardly ever seen is taken for like its kind; a place, for
+    like the place before it.
     """
 
-    first: float
-    weight: float = 3.0
-    """Rounds that such an assumption is worth."""
-    tried: list[float] = field(default_factory=lambda: [0.0] * MAX_GAMMA)
-    taken: list[float] = field(default_factory=lambda: [0.0] * MAX_GAMMA)
+    counts: dict[Key, list[float]] = field(default_factory=dict)
+    """Decided and kept, of each class and (place -1) of each kind."""
     _unit: float = 1.0
-    """What the latest round counts in `tried` and `taken`."""
+    """What the latest round counts."""
 
-    def learn(self, length: int, limit: int) -> None:
-        """One more round: `length` places of at most `limit` were taken."""
-        # The new round counts more instead of all others less: that spares touching every place.
+    def learn(self, keys: Sequence[Key], kept: int) -> None:
+        """One more round: of the proposals in these classes so many were kept."""
+        # The new round counts more instead of all others less: that spares touching every class.
         self._unit /= FADE
-        for place in range(min(length + 1, limit)):
-            self.tried[place] += self._unit
-        for place in range(min(length, limit)):
-            self.taken[place] += self._unit
+        for place, key in enumerate(keys[: kept + 1]):
+            for one in (key, (key[0], -1, key[2])):
+                count = self.counts.setdefault(one, [0.0, 0.0])
+                count[0] += self._unit
+                count[1] += self._unit * (place < kept)
         if self._unit > 1e6:
             self.forget(1.0)
 
     def forget(self, left: float) -> None:
         """What was learnt counts only `left` times as much from now on."""
-        self.tried = [count * left / self._unit for count in self.tried]
-        self.taken = [count * left / self._unit for count in self.taken]
+        for count in self.counts.values():
+            count[:] = [number * left / self._unit for number in count]
         self._unit = 1.0
 
-    def chances(self, gamma: int) -> list[float]:
-        """Entry k - 1: the probability that at least k of γ places are taken."""
-        rate, reached, found = self.first, 1.0, []
-        weight = self.weight * self._unit
-        for place in range(gamma):
-            rate = (self.taken[place] + weight * rate) / (self.tried[place] + weight)
-            reached *= rate
-            found.append(reached)
-        return found
+    def seen(self, key: Key) -> float:
+        """Proposals of this class that were decided, faded."""
+        return self.counts.get(key, (0.0, 0.0))[0] / self._unit
+
+    def chance(self, key: Key) -> float:
+        """The probability that a proposal of this class is kept."""
+        kind, level, sure = key
+        if sure and level >= 0:
+            return self._drawn(key, (self.chance((kind, -1, True)) + (level + 0.5) / LEVELS) / 2)
+        return self._drawn(key, self.chance((kind, level - 1, False)) if level > 0 else FIRST)
+
+    def _drawn(self, key: Key, assumed: float) -> float:
+        weight = FIRST_WEIGHT * self._unit
+        decided, kept = self.counts.get(key, (0.0, 0.0))
+        return (kept + weight * assumed) / (decided + weight)
 
 
 @dataclass(slots=True)
@@ -159,86 +179,3 @@ class Judging:
             mean = self.by_rows.get(r)
             found.append((mean.total + noise * line) / (mean.count + noise) if mean else line)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a round with each γ (the index, from 0) is expected to bring and to take."""
-
-    tokens: tuple[float, ...]
-    seconds: tuple[float, ...]
-
-    def speed(self, gamma: int) -> float:
-        """Expected tokens a second; 0 when nothing is known."""
-        return self.tokens[gamma] / self.seconds[gamma] if self.seconds[gamma] > 0 else 0.0
-
-
-@dataclass(slots=True)
-class Estimates:
-    """Acceptance by place, and the times of drafting and judging, of one drafter."""
-
-    kept: Reach = field(default_factory=lambda: Reach(0.6))
-    drafted: Reach = field(default_factory=lambda: Reach(1.0))
-    """A draft may stop before γ: its confidence, or nothing to offer."""
-    forwards: Reach = field(default_factory=lambda: Reach(1.0))
-    """A chain's free link takes none of the draft's forwards."""
-    forward: Mean = field(default_factory=Mean)
-    judging: Judging = field(default_factory=Judging)
-    turn: Turn = field(default_factory=Turn)
-    _chances: list[float] = field(default_factory=list)
-    """What was last expected of `kept`."""
-
-    def learn(self, event: Round) -> None:
-        """One more round. The times of a request's first one do not count: it warms up."""
-        gamma, drafted = event.gamma, event.drafted
-        ended = event.accepted == len(event.tokens)
-        if gamma:
-            # Where the reply ended inside the block, what stood behind is unknown.
-            limit = drafted if ended else gamma
-            if len(self._chances) < limit:
-                self._chances = self.kept.chances(limit)
-            if self.turn.seen(event.accepted, self._chances[:limit]):
-                self._chances = []
-                for reach in (self.kept, self.drafted, self.forwards):
-                    reach.forget(TURNED)
-            self.kept.learn(event.accepted, limit)
-            self.drafted.learn(drafted, limit)
-            self.forwards.learn(event.draft_forwards, gamma)
-        if event.index == 0 or ended:
-            return
-        if event.draft_forwards:
-            self.forward.add(self.forward.cut(event.draft_s / event.draft_forwards))
-        self.judging.learn(drafted + 1, event.verify_s + event.sample_s + event.host_s)
-
-    def forget_text(self) -> None:
-        """Other sampling, another confidence: what was accepted before says little. The times stay."""
-        fresh = Estimates()
-        self.kept, self.drafted, self.forwards, self.turn = (
-            fresh.kept,
-            fresh.drafted,
-            fresh.forwards,
-            fresh.turn,
-        )
-
-    def outlook(self, most: int) -> Outlook:
-        """Expected tokens and seconds of a round for each γ from 0 to `most`."""
-        judging = self.judging.upto(most + 1)
-        kept, drafted = self.kept.chances(most), self.drafted.chances(most)
-        self._chances = kept
-        forwards, step = self.forwards.chances(most), self.forward.value
-        tokens, seconds = [1.0], [judging[0]]
-        stopped = drafting = 0.0
-        reached = 1.0
-        for place in range(most):
-            # Rows of the verification: those that stopped before this place, and the rest, which get here.
-            stopped += (reached - drafted[place]) * judging[place]
-            reached = drafted[place]
-            drafting += forwards[place] * step
-            tokens.append(tokens[-1] + kept[place])
-            seconds.append(stopped + reached * judging[place + 1] + drafting)
-        return Outlook(tuple(tokens), tuple(seconds))
-
-
-def words(outlook: Outlook, gammas: Sequence[int]) -> str:
-    """ "γ 3: 69.8, plain: 43.1", in tok/s."""
-    return ", ".join(f"{f'γ {gamma}' if gamma else 'plain'}: {outlook.speed(gamma):.1f}" for gamma in gammas)

@@ -17,6 +17,7 @@ from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, c
 from specchat.decode.ids import Ids
 from specchat.decode.law import Law, stacked
 from specchat.decode.sampling import Sampling, draw, law_of
+from specchat.decode.stopping import ALWAYS, Stopping
 
 
 class Head(Protocol):
@@ -74,10 +75,12 @@ class HeadDrafter:
     def commit(self, ids: Sequence[int], drafted: Sequence[int] = ()) -> None:
         self.committed.extend(ids)
 
-    def propose(self, n: int, sampling: Sampling, rng: torch.Generator, confidence: float = 0.0) -> Proposal:
+    def propose(
+        self, n: int, sampling: Sampling, rng: torch.Generator, stopping: Stopping = ALWAYS
+    ) -> Proposal:
         pairs = len(self.committed) - 1
         n = min(n, self.head.capacity - pairs + 1)
-        if n < 1 or pairs < 1 or self._known() < pairs:
+        if n < 1 or pairs < 1 or self._known() < pairs or not stopping.starts(self.name):
             return Proposal()
         # At least one pair is fed: its output is what the first proposal is drawn from.
         self._forget_behind(pairs - 1)
@@ -95,11 +98,12 @@ class HeadDrafter:
                 # Onto the target's device, where the generator draws and the verdict falls.
                 logits = self.head.logits(state).to(rng.device)
                 row = law_of(logits, history, sampling, columns)
-                if confidence and certainty(row, logits, sampling) < confidence:
+                sure = certainty(row, logits, sampling) if stopping.looks else None
+                if not stopping.takes(self.name, sure):
                     break
                 columns = torch.cat([columns, draw(row, rng)])
                 rows.append(row)
-                if len(rows) == n:
+                if len(rows) == n or not stopping.starts(self.name):
                     break
                 # What was drawn is fed as it is: nobody waits for its value.
                 state = self.head.feed(state, subset[columns[-1:]])

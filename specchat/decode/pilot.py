@@ -8,6 +8,7 @@ from specchat.decode.adaptive import Adaptive
 from specchat.decode.events import Round
 from specchat.decode.guard import Guard
 from specchat.decode.settings import Settings
+from specchat.decode.stopping import Both, Confident, Stopping
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class Pilot:
     _settings: Settings | None = None
 
     def choose(self, settings: Settings) -> tuple[int, str]:
-        """γ for the next round, 0…settings.gamma, and the reason in words."""
+        """The most proposals of the next round, 0…settings.gamma, and the reason in words."""
         self._notice(settings)
         if settings.guard and self.guard.resting:
             return self.guard.choose(settings.gamma)
@@ -30,6 +31,11 @@ class Pilot:
                 return gamma, said or self.guard.watching()
             why = "; ".join(filter(None, (said, why)))
         return gamma, why
+
+    def stopping(self, settings: Settings) -> Stopping:
+        """Where the next block ends before γ."""
+        confident = Confident(settings.confidence)
+        return Both(confident, self.adaptive) if settings.adaptive else confident
 
     def learn(self, event: Round) -> None:
         """Takes in the round that was just run, whoever of the two chose its γ."""
@@ -42,7 +48,7 @@ class Pilot:
     def rests(self, settings: Settings) -> bool:
         """Whether a request would begin without the draft: then it need not read the prompt yet."""
         self._notice(settings)
-        return (settings.guard and self.guard.resting) or (settings.adaptive and self.adaptive.best == 0)
+        return (settings.guard and self.guard.resting) or (settings.adaptive and self.adaptive.idle)
 
     def _notice(self, settings: Settings) -> None:
         """Forgets what settings of another kind have measured."""

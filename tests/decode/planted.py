@@ -5,10 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
 from specchat.decode.events import Prefill, Round, Token
 from specchat.decode.pilot import Pilot
 from specchat.decode.settings import Settings
+from specchat.decode.stopping import ALWAYS, Stopping
+
+
+@dataclass
+class Block:
+    """What was offered in one round: the chance of each proposal, given those before it, and the forwards it took."""
+
+    free: bool = False
+    chances: list[float] = field(default_factory=list)
+    forwards: int = 0
 
 
 @dataclass
@@ -28,19 +40,36 @@ class World:
     catch_up: float = 0.0
     free: float = 0.0
     free_keep: float = 0.95
+    spread: float = 0.0
+    """How far a proposal's own chance may lie from its place's; the draft is as sure of it as that chance."""
     behind: int = field(default=0, init=False)
 
-    def lengths(self, gamma: int, dice: random.Random, free: bool) -> int:
-        for place in range(gamma):
-            chance = self.free_keep if free else self.keep[min(place, len(self.keep) - 1)]
-            if dice.random() >= chance:
-                return place
-        return gamma
+    def block(self, gamma: int, dice: random.Random, stopping: Stopping) -> Block:
+        """What a drafter offers: each proposal's own chance to be kept, and forwards."""
+        block = Block(free=gamma > 0 and dice.random() < self.free)
+        if gamma and not block.free and not stopping.starts("model"):
+            return block
+        while len(block.chances) < gamma:
+            place = min(len(block.chances), len(self.keep) - 1)
+            chance = self.free_keep if block.free else self.keep[place]
+            if self.spread and not block.free:
+                chance = min(1.0, max(0.0, chance + dice.uniform(-self.spread, self.spread)))
+            block.forwards += not block.free
+            sure = chance if self.spread and stopping.looks and not block.free else None
+            if not stopping.takes("4-gram" if block.free else "model", sure):
+                break
+            block.chances.append(chance)
+            if not block.free and len(block.chances) < gamma and not stopping.starts("model"):
+                break
+        return block
 
-    def round(self, index: int, gamma: int, dice: random.Random, prompt: int = 100) -> Round:
-        free = gamma > 0 and dice.random() < self.free
-        accepted = self.lengths(gamma, dice, free)
-        forwards = 0 if free else gamma
+    def round(self, index: int, gamma: int, dice: random.Random, stopping: Stopping = ALWAYS) -> Round:
+        """One round as an engine reports it."""
+        return self.judged(index, self.block(gamma, dice, stopping), dice)
+
+    def judged(self, index: int, block: Block, dice: random.Random, prompt: int = 100) -> Round:
+        drafted, forwards = len(block.chances), block.forwards
+        accepted = next((i for i, chance in enumerate(block.chances) if dice.random() >= chance), drafted)
 
         def about(seconds: float) -> float:
             return seconds * max(0.3, dice.gauss(1, self.jitter))
@@ -52,14 +81,20 @@ class World:
         else:
             self.behind += accepted + 1
         tokens = tuple(
-            Token(0, "accepted" if i < accepted else "bonus" if gamma else "plain", 0.5, None, i)
+            Token(0, "accepted" if i < accepted else "bonus" if drafted else "plain", 0.5, None, i)
             for i in range(accepted + 1)
         )
         return Round(
-            index, tokens, None, gamma, gamma, accepted, "model" if gamma else "", 1, forwards,
-            drafting, about(self.step + self.row * gamma), 0.0003, 0.0002, 0.0,
+            index, tokens, None, max(drafted, min(1, forwards)), drafted, accepted,
+            "model" if drafted else "", 1, forwards,
+            drafting, about(self.step + self.row * drafted), 0.0003, 0.0002, 0.0,
             prefill=Prefill(0, prompt, 0.0) if index == 0 else None,
         )  # fmt: skip
+
+    def expected(self, block: Block) -> tuple[float, float]:
+        """Tokens and seconds that a block like this brings and takes on average."""
+        seconds = self.step + self.row * len(block.chances) + self.draft * block.forwards + 0.0005
+        return 1 + sum(accumulate(block.chances, mul)), seconds
 
     def tokens(self, gamma: int) -> float:
         """Expected tokens of a round."""
@@ -86,8 +121,8 @@ class World:
 
 @dataclass
 class Run:
-    """tokens and seconds are those expected at the γs that were chosen, catching up included: what the choices are
-    worth, without the luck of the dice."""
+    """tokens and seconds are those expected of the blocks that were offered, catching up included: what the choices
+    are worth, without the luck of the dice."""
 
     tokens: float = 0.0
     seconds: float = 0.0
@@ -109,14 +144,16 @@ def steer(
         index = written = 0
         while written < tokens:
             gamma, why = pilot.choose(settings)
-            caught_up = world.catch_up * world.behind if gamma else 0.0
-            event = world.round(index, gamma, dice)
+            block = world.block(gamma, dice, pilot.stopping(settings))
+            caught_up = world.catch_up * world.behind if block.forwards else 0.0
+            event = world.judged(index, block, dice)
             pilot.learn(event)
             see(event)
             written += len(event.tokens)
-            run.tokens += world.tokens(gamma)
-            run.seconds += world.seconds(gamma) + caught_up
-            run.gammas.append(gamma)
+            brought, took = world.expected(block)
+            run.tokens += brought
+            run.seconds += took + caught_up
+            run.gammas.append(event.gamma)
             run.why.append(why)
             index += 1
     return run

@@ -18,12 +18,15 @@ import torch
 from torch import Tensor
 
 from specchat.decode import drafters, head_drafter
+from specchat.decode.adaptive import Adaptive
 from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter, Proposal
 from specchat.decode.engine import Engine, Settings
+from specchat.decode.estimates import key_of
 from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.law import Law
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
+from specchat.decode.stopping import Confident, Stopping
 from tests.decode.test_head_drafter import ScriptHead
 from tests.fakes import Script, arbitrary
 from tests.oracle import GREEDY, exact_verdict, reference
@@ -54,8 +57,10 @@ def chain() -> Drafter:
 DRAFTERS: dict[str, Callable[[], Drafter]] = {"model": model, "head": head, "chain": chain}
 
 
-def every_proposal(make: Callable[[], Drafter], n: int, confidence: float) -> list[tuple[float, Proposal]]:
-    """Every proposal that may be drawn, with its probability."""
+def every_proposal(
+    make: Callable[[], Drafter], n: int, confidence: float, stopping: Callable[[], Stopping] | None = None
+) -> list[tuple[float, Proposal]]:
+    """Every proposal that may be drawn, with its probability. stopping: a new one like the others, each time."""
     found = []
     scripts: list[tuple[int, ...]] = [()]
     while scripts:
@@ -72,7 +77,7 @@ def every_proposal(make: Callable[[], Drafter], n: int, confidence: float) -> li
         drafter, by_script = make(), partial(draw, script=script, drawn=drawn)
         drafter.start(PROMPT, lambda: True)
         with patch.object(drafters, "draw", by_script), patch.object(head_drafter, "draw", by_script):
-            proposal = drafter.propose(n, SAMPLING, RNG, confidence)
+            proposal = drafter.propose(n, SAMPLING, RNG, stopping() if stopping else Confident(confidence))
         assert ids_of(proposal) == drawn, "an id that was drawn was not proposed"
         rows = [] if proposal.q is None else list(proposal.q.dense(VOCAB))
         found.append((prod(float(row[id]) for row, id in zip(rows, drawn, strict=True)), proposal))
@@ -115,6 +120,32 @@ def test_the_law_is_the_targets_whatever_the_confidence(name: str, confidence: f
     assert lengths == {0.0: {2}, 0.55: {1, 2}, 0.8: {1, 2}, 1.0: {0}}[confidence], (
         "the stop is not where it was"
     )
+
+
+@pytest.mark.parametrize("name", list(DRAFTERS))
+@pytest.mark.parametrize("steps", [1.3, 2.0, 3.0])
+def test_the_law_is_the_targets_wherever_adaptive_gamma_stops(name: str, steps: float) -> None:
+    """It stops by how sure the draft is, and by what it has learnt; never by what was drawn in the place in question."""
+    proposals = every_proposal(DRAFTERS[name], 3, 0.0, partial(taught, steps))
+    assert float((law_of_two(proposals) - RIGHT).abs().max()) < 1e-4
+    lengths = {len(proposal.ids) for _, proposal in proposals}
+    assert lengths == {1.3: {2, 3}, 2.0: {2} if name == "head" else {2, 3}, 3.0: {1}}[steps]
+
+
+def taught(steps: float) -> Adaptive:
+    """One that has learnt: a further row or draft forward takes so many tenths of a plain step."""
+    adaptive = Adaptive()
+    for index in range(40):
+        adaptive._opening, adaptive._most = [], 3
+        adaptive.choose(3)
+        rows = 1 + index % 4
+        keys = [key_of("model", place, 0.05 + 0.1 * (index % 10)) for place in range(rows - 1)]
+        adaptive.rates.learn(keys, rows - 1 if index % 10 > 5 else 0)
+        adaptive.judging.learn(rows, 0.01 * (1 + 0.1 * steps * (rows - 1)))
+        adaptive.forward.add(0.001 * steps)
+    adaptive.choose(3)
+    adaptive._look()
+    return adaptive
 
 
 def test_leaving_out_an_id_that_was_drawn_is_caught() -> None:
@@ -182,7 +213,7 @@ def test_a_draft_that_is_not_sure_has_cost_its_forward_and_the_round_is_no_plain
 def test_n_grams_are_certain_by_convention() -> None:
     drafter = NgramDrafter()
     drafter.start([1, 2, 3, 1, 2])
-    assert drafter.propose(3, SAMPLING, RNG, 1.0).ids == (3, 1, 2)
+    assert drafter.propose(3, SAMPLING, RNG, Confident(1.0)).ids == (3, 1, 2)
 
 
 def test_the_engine_hands_the_drafts_own_sampling_to_the_draft_alone() -> None:

@@ -77,5 +77,5 @@ def test_each_drafter_has_its_own_measurements() -> None:
     for name in ("model", "ngram"):
         collect(engine, [0, 1], Settings(6, GREEDY, name, 30, adaptive=True))
     assert set(engine.pilots) == {"model", "ngram"}
-    assert engine.pilots["model"].adaptive.estimates.forward.count > 0
-    assert engine.pilots["ngram"].adaptive.estimates.forward.count == 0
+    assert engine.pilots["model"].adaptive.forward.count > 0
+    assert engine.pilots["ngram"].adaptive.forward.count == 0
