@@ -28,7 +28,8 @@ class Settings:
     confidence: float = 0.0
     """The draft stops proposing where its most likely next token has less than this probability; 0 is off."""
     adaptive: bool = False
-    """γ is chosen anew from what was measured, up to `gamma`. Times decide, so a seed no longer repeats the text."""
+    """Each block goes on, up to `gamma`, while one more proposal is expected to pay. Times decide, so a seed no longer
+    repeats the text."""
     guard: bool = False
     """Speculation rests while plain decoding is measured to be faster. Times decide here too."""
 

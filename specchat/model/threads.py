@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specchat.decode.estimates import OUTLIER, Mean
 
-FADE = 0.85
+FADE = 0.93
 """What a forward still counts when one more of its kind has passed."""
 
 FIRST = 8
@@ -36,8 +36,12 @@ PATIENCE = 4.0
 """Usual forwards that every core may lose against all but one, net of gains since the sum was last 0, before all but
 one is tried; half of it ends a trial of every core."""
 
-REST, LONGEST_REST = 32, 256
+REST, LONGEST_REST = 12, 256
 """Forwards after a failed trial of every core; each failure doubles them, up to the longest."""
+
+LONG = 48
+"""So many forwards with every core show that they are not in vain: if they are given up then, it is as for the first
+time. A browser that draws a reply's beginning takes a core for some tenths of a second, and no longer."""
 
 AGAIN = 256
 """Forwards between two looks at all but one, while every core is in use."""
@@ -64,6 +68,8 @@ class Threads:
     """Of the trial: each forward's time in parts of the usual one."""
     _until: int = FIRST
     _rest: int = REST
+    _span: int = 0
+    """Forwards since every core came into use."""
     _lost: float = 0.0
     """Usual forwards that every core has lost against all but one, or a trial against what it would replace
     (a cumulative sum, Page 1954)."""
@@ -86,6 +92,7 @@ class Threads:
             return
         other = self._usual(False, rows) if self.wide else 0.0
         self._lost = max(0.0, self._lost + _excess(seconds, other))
+        self._span += self.wide
         self._add(self.wide, rows, seconds)
         self._until -= 1
         if self._until <= 0 or self._lost >= PATIENCE:
@@ -132,7 +139,7 @@ class Threads:
         elif self.wide:
             self._narrow()
         else:
-            self.wide, self._until = True, AGAIN
+            self.wide, self._until, self._span = True, AGAIN, 0
 
     def _lose(self) -> None:
         """A trial of the other number was no gain."""
@@ -143,6 +150,8 @@ class Threads:
 
     def _narrow(self) -> None:
         """All but one from now on; the more often this comes, the longer until every core is tried again."""
+        if self.wide and self._span >= LONG:
+            self._rest = REST
         self.wide = False
         self._until, self._rest = self._rest, min(2 * self._rest, LONGEST_REST)
 

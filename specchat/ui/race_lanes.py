@@ -62,7 +62,7 @@ class LaneControls:
             elem_id="sc-race-drafter", min_width=200,
         )  # fmt: skip
         self.adaptive = gr.Checkbox(
-            label="Adaptive γ", info="Chosen round by round, up to the γ set here.",
+            label="Adaptive γ", info="Each block goes on while one more proposal pays, up to the γ set here.",
             elem_id="sc-race-adaptive", min_width=200,
         )  # fmt: skip
         self.apart = gr.Checkbox(
