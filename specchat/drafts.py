@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
+from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter
 from specchat.decode.head_drafter import HeadDrafter
+from specchat.decode.ngrams import NgramDrafter
 from specchat.model.catalog import BUILTIN, BUILTIN_HEAD
 from specchat.model.compact import CompactDecoder, supports_module
 from specchat.model.errors import UnsupportedModel

@@ -8,9 +8,10 @@ from functools import cache
 
 from transformers import PreTrainedModel
 
-from specchat.decode.drafters import ChainDrafter, Drafter, Forward, ModelDrafter, NgramDrafter
+from specchat.decode.drafters import ChainDrafter, Drafter, Forward, ModelDrafter
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Finished, Round
+from specchat.decode.ngrams import NgramDrafter
 from specchat.model.runner import Runner
 from tests.tiny import TINY_VOCAB, Kind, noisy_copy, tiny_model
 

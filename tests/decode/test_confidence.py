@@ -19,11 +19,12 @@ from torch import Tensor
 
 from specchat.decode import drafters, head_drafter
 from specchat.decode.adaptive import Adaptive
-from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter, Proposal
+from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, Proposal
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.estimates import key_of
 from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.law import Law
+from specchat.decode.ngrams import NgramDrafter
 from specchat.decode.sampling import Sampling, probs
 from specchat.decode.stats import Stats
 from specchat.decode.stopping import Confident, Stopping

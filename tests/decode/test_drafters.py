@@ -8,12 +8,12 @@ import torch
 from specchat.decode.drafters import (
     ChainDrafter,
     ModelDrafter,
-    NgramDrafter,
     Proposal,
     common_prefix,
     read_prompt,
     reuse,
 )
+from specchat.decode.ngrams import NgramDrafter
 from specchat.decode.sampling import Sampling, probs
 from tests.fakes import Forced, Script, Watched, arbitrary
 from tests.oracle import GREEDY

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.decode.drafters import READ_CHUNK, ChainDrafter, NgramDrafter
+from specchat.decode.drafters import READ_CHUNK, ChainDrafter
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.ids import Ids
+from specchat.decode.ngrams import NgramDrafter
 from specchat.decode.sampling import Sampling, probs
 from tests.fakes import Law, Script, arbitrary
 from tests.oracle import GREEDY

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from specchat.decode import engine as engine_module
 from specchat.decode.clock import CudaClock, HostClock
-from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter, NgramDrafter
+from specchat.decode.drafters import ChainDrafter, Drafter, ModelDrafter
 from specchat.decode.engine import Engine, Settings
 from specchat.decode.events import Reason, Round
 from specchat.decode.head_drafter import HeadDrafter
 from specchat.decode.ids import UNKNOWN
+from specchat.decode.ngrams import NgramDrafter
 from specchat.decode.request import Request
 from specchat.decode.sampling import Sampling
 from specchat.model import stack
