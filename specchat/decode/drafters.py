@@ -6,6 +6,7 @@ Whatever it proposes, the reply keeps the target's law; a drafter can only be sl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -119,9 +120,11 @@ def certainty(row: Law, logits: Tensor, sampling: Sampling) -> float:
     """Probability of the likeliest next id: by the law, one row, that will be drawn from, and for a greedy draft,
     whose law is always certain, by its logits [1, V] at temperature 1. Known before anything is drawn.
 
-    A number for the host, which decides by it: a stopping that looks waits for every proposal.
+    A number for the host, which decides by it: a stopping that looks waits for every proposal. A law that is broken
+    counts as certain: it is drawn from, and the verdict sees that it is broken.
     """
-    return float(logits.softmax(dim=-1).max() if sampling.greedy else row.p.max())
+    sure = float(logits.softmax(dim=-1).max() if sampling.greedy else row.p.max())
+    return 1.0 if math.isnan(sure) else sure
 
 
 class Drafter(Protocol):

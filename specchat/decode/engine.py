@@ -108,8 +108,8 @@ class Engine:
         stopping = pilot.stopping(settings) if pilot else Confident(settings.confidence)
         draft = self._propose(request, gamma, wished, stopping)
         if settings.adaptive and pilot:
-            # What it came to: a block was stopped where it no longer paid.
-            gamma = max(len(draft.ids), min(1, draft.forwards))
+            # What it came to: the block was stopped where it no longer paid.
+            gamma = max(len(draft.ids), min(1, gamma))
         clock.mark()
         cached = len(self.target.ids)
         logits = self.target.forward(joined(committed[cached:], draft.ids))

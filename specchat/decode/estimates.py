@@ -40,12 +40,20 @@ OUTLIER = 3.0
 Key = tuple[str, int, bool]
 """Proposals that are counted together: by which kind of draft, in which place (or, with True, how sure it was)."""
 
+LOOKS, TAKEN = -1, -2
+"""In place of the class: all proposals of a kind that was looked at, those refused too; and those taken among them."""
+
 
 def key_of(kind: str, place: int, sure: float | None) -> Key:
     """The class of a proposal: by how sure the draft is where that is known, else by its place, from 0."""
     if sure is None:
         return kind, min(place, DEEPEST), False
     return kind, min(int(sure * LEVELS), LEVELS - 1), True
+
+
+def of_kind(kind: str) -> Key:
+    """All that was looked at of a kind. Its chance is that of being taken, and then kept."""
+    return kind, LOOKS, True
 
 
 @dataclass(slots=True)
@@ -58,19 +66,23 @@ class Rates:
     """
 
     counts: dict[Key, list[float]] = field(default_factory=dict)
-    """Decided and kept, of each class and (place -1) of each kind."""
+    """Decided and kept, of each class; the same of all looks of a kind, and looks and those taken (LOOKS, TAKEN)."""
     _unit: float = 1.0
     """What the latest round counts."""
 
-    def learn(self, keys: Sequence[Key], kept: int) -> None:
-        """One more round: of the proposals in these classes so many were kept."""
+    def learn(self, keys: Sequence[Key], kept: int, refused: Key | None = None) -> None:
+        """One more round: of the proposals in these classes so many were kept. refused: looked at, and not made."""
         # The new round counts more instead of all others less: that spares touching every class.
         self._unit /= FADE
         for place, key in enumerate(keys[: kept + 1]):
-            for one in (key, (key[0], -1, key[2])):
-                count = self.counts.setdefault(one, [0.0, 0.0])
-                count[0] += self._unit
-                count[1] += self._unit * (place < kept)
+            self._count(key, place < kept)
+            if key[2]:
+                self._count(of_kind(key[0]), place < kept)
+                self._count((key[0], TAKEN, True), True)
+        # Whether a place behind a rejection would have been taken says something of the draft, but not of what counts.
+        if refused is not None and refused[2] and kept >= len(keys):
+            self._count(of_kind(refused[0]), False)
+            self._count((refused[0], TAKEN, True), False)
         if self._unit > 1e6:
             self.forget(1.0)
 
@@ -80,18 +92,29 @@ class Rates:
             count[:] = [number * left / self._unit for number in count]
         self._unit = 1.0
 
-    def seen(self, key: Key) -> float:
-        """Proposals of this class that were decided, faded."""
-        return self.counts.get(key, (0.0, 0.0))[0] / self._unit
+    def kinds(self) -> set[str]:
+        """Kinds of draft of which something was decided."""
+        return {kind for kind, _, _ in self.counts}
+
+    def taken(self, kind: str) -> float:
+        """The share of looks at a kind that were taken."""
+        return self._towards((kind, TAKEN, True), 1.0)
 
     def chance(self, key: Key) -> float:
         """The probability that a proposal of this class is kept."""
         kind, level, sure = key
         if sure and level >= 0:
-            return self._drawn(key, (self.chance((kind, -1, True)) + (level + 0.5) / LEVELS) / 2)
-        return self._drawn(key, self.chance((kind, level - 1, False)) if level > 0 else FIRST)
+            usual = min(1.0, self.chance(of_kind(kind)) / max(self.taken(kind), 0.01))
+            return self._towards(key, (usual + (level + 0.5) / LEVELS) / 2)
+        return self._towards(key, self.chance((kind, level - 1, False)) if level > 0 else FIRST)
 
-    def _drawn(self, key: Key, assumed: float) -> float:
+    def _count(self, key: Key, kept: bool) -> None:
+        count = self.counts.setdefault(key, [0.0, 0.0])
+        count[0] += self._unit
+        count[1] += self._unit * kept
+
+    def _towards(self, key: Key, assumed: float) -> float:
+        """The rate that was counted, moved towards what is assumed, the less the more was counted."""
         weight = FIRST_WEIGHT * self._unit
         decided, kept = self.counts.get(key, (0.0, 0.0))
         return (kept + weight * assumed) / (decided + weight)
@@ -105,7 +128,7 @@ class Turn:
     down: float = 0.0
 
     def seen(self, length: int, chances: Sequence[float]) -> bool:
-        """One more length where `chances` (see Reach.chances) were expected; True when the text has turned."""
+        """One more length, where entry k of `chances` was expected to be that of k + 1 or more; True when it has turned."""
         mean = sum(chances)
         square = sum((2 * k + 1) * chance for k, chance in enumerate(chances))
         strange = (length - mean) / max(square - mean * mean, 0.05) ** 0.5

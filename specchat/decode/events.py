@@ -67,8 +67,8 @@ class Round:
     tokens: tuple[Token, ...]
     rejected: Rejected | None
     gamma: int
-    """γ in force this round (after clipping to the budget and the context). With adaptive γ it is what the block came to;
-    1 if a draft forward showed that none was worth making."""
+    """γ in force this round (after clipping to the budget and the context). With adaptive γ it is what the block came to,
+    and 1 where proposals were allowed and none was worth making."""
     drafted: int
     accepted: int
     drafter: str

@@ -35,7 +35,7 @@ class Pilot:
     def stopping(self, settings: Settings) -> Stopping:
         """Where the next block ends before γ."""
         confident = Confident(settings.confidence)
-        return Both(confident, self.adaptive) if settings.adaptive else confident
+        return Both(self.adaptive, confident) if settings.adaptive else confident
 
     def learn(self, event: Round) -> None:
         """Takes in the round that was just run, whoever of the two chose its γ."""

@@ -149,10 +149,18 @@ def weak_draft(chart: Chart) -> Finding | None:
     cost = chart.left_to_gain(rates.with_chance(GOOD_CHANCE))
     remedy = _another(chart, "Choose a draft of the target's own family, or one trained for it.")
     if rates.offered < 0.5:
+        chosen = chart.evidence.settings.adaptive
         return Finding(
             "weak-draft",
-            "The drafter seldom has anything to propose in this text",
-            f"Only {percent(rates.offered)} of the rounds had a proposal. N-grams can only repeat what the text holds.",
+            "The drafter seldom has anything worth proposing"
+            if chosen
+            else "The drafter seldom has anything to propose in this text",
+            f"Only {percent(rates.offered)} of the rounds had a proposal. "
+            + (
+                "Adaptive γ leaves out what is unlikely to be kept."
+                if chosen
+                else "N-grams can only repeat what the text holds."
+            ),
             f"{percent(rates.offered)} of the rounds",
             "at least 50 %",
             cost,

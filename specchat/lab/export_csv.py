@@ -11,7 +11,7 @@ from specchat.lab.record_parts import Record
 COLUMNS: Mapping[str, str] = {
     "round": "number of the round, from 1",
     "at_s": "seconds from the request to the end of the round",
-    "gamma": "γ in force, after clipping to budget and context",
+    "gamma": "γ in force, after clipping to budget and context; with adaptive γ what the block came to",
     "drafted": "proposals that the target judged",
     "accepted": "proposals kept",
     "emitted": "tokens the round added to the reply",

@@ -10,15 +10,14 @@ sure.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import psutil
 import torch
 from torch import Tensor
 
 from specchat.decode.estimates import OUTLIER, Mean
+from specchat.model.cores import cores
 
 FADE = 0.93
 """What a forward still counts when one more of its kind has passed."""
@@ -52,7 +51,7 @@ class Threads:
     """Chooses before each short forward, and learns from each. `use` is told a number of threads when it changes.
 
     A number is judged by what its forwards take together, never by a single slow one: a page that is brought up to
-    date seven times a second slows some of them down, and every core may still be the faster choice.
+    date several times a second slows some of them down, and every core may still be the faster choice.
     """
 
     few: int
@@ -180,18 +179,12 @@ def settle(chosen: int | Threads) -> None:
 
 def default_threads() -> int:
     """Every core but one: page and browser need it."""
-    return max(1, _cores() - 1)
-
-
-def _cores() -> int:
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return min(cores, allowed)
+    return max(1, cores() - 1)
 
 
 def measured_threads() -> Threads | None:
     """The choice for this machine; None with a single core."""
-    few, every = default_threads(), _cores()
+    few, every = default_threads(), cores()
     return Threads(few, every) if every > few else None
 
 

@@ -21,6 +21,8 @@ class Block:
     free: bool = False
     chances: list[float] = field(default_factory=list)
     forwards: int = 0
+    asked: int = 0
+    """The most that was wanted."""
 
 
 @dataclass
@@ -40,22 +42,22 @@ class World:
     catch_up: float = 0.0
     free: float = 0.0
     free_keep: float = 0.95
-    spread: float = 0.0
-    """How far a proposal's own chance may lie from its place's; the draft is as sure of it as that chance."""
+    levels: Sequence[float] = ()
+    """What a proposal's own chance may be, of which the draft is as sure; their mean is every place's `keep`."""
     behind: int = field(default=0, init=False)
 
     def block(self, gamma: int, dice: random.Random, stopping: Stopping) -> Block:
         """What a drafter offers: each proposal's own chance to be kept, and forwards."""
-        block = Block(free=gamma > 0 and dice.random() < self.free)
+        block = Block(free=gamma > 0 and dice.random() < self.free, asked=gamma)
         if gamma and not block.free and not stopping.starts("model"):
             return block
         while len(block.chances) < gamma:
             place = min(len(block.chances), len(self.keep) - 1)
             chance = self.free_keep if block.free else self.keep[place]
-            if self.spread and not block.free:
-                chance = min(1.0, max(0.0, chance + dice.uniform(-self.spread, self.spread)))
+            if self.levels and not block.free:
+                chance = dice.choice(self.levels)
             block.forwards += not block.free
-            sure = chance if self.spread and stopping.looks and not block.free else None
+            sure = chance if self.levels and stopping.looks and not block.free else None
             if not stopping.takes("4-gram" if block.free else "model", sure):
                 break
             block.chances.append(chance)
@@ -85,7 +87,7 @@ class World:
             for i in range(accepted + 1)
         )
         return Round(
-            index, tokens, None, max(drafted, min(1, forwards)), drafted, accepted,
+            index, tokens, None, max(drafted, min(1, block.asked)), drafted, accepted,
             "model" if drafted else "", 1, forwards,
             drafting, about(self.step + self.row * drafted), 0.0003, 0.0002, 0.0,
             prefill=Prefill(0, prompt, 0.0) if index == 0 else None,

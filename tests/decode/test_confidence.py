@@ -79,7 +79,9 @@ def every_proposal(
         drafter.start(PROMPT, lambda: True)
         with patch.object(drafters, "draw", by_script), patch.object(head_drafter, "draw", by_script):
             proposal = drafter.propose(n, SAMPLING, RNG, stopping() if stopping else Confident(confidence))
-        assert ids_of(proposal) == drawn, "an id that was drawn was not proposed"
+        assert drawn == ([] if proposal.source == "ngram" else ids_of(proposal)), (
+            "an id that was drawn was not proposed"
+        )
         rows = [] if proposal.q is None else list(proposal.q.dense(VOCAB))
         found.append((prod(float(row[id]) for row, id in zip(rows, drawn, strict=True)), proposal))
     assert sum(chance for chance, _ in found) == pytest.approx(1, abs=1e-5)
@@ -130,18 +132,49 @@ def test_the_law_is_the_targets_wherever_adaptive_gamma_stops(name: str, steps: 
     proposals = every_proposal(DRAFTERS[name], 3, 0.0, partial(taught, steps))
     assert float((law_of_two(proposals) - RIGHT).abs().max()) < 1e-4
     lengths = {len(proposal.ids) for _, proposal in proposals}
-    assert lengths == {1.3: {2, 3}, 2.0: {2} if name == "head" else {2, 3}, 3.0: {1}}[steps]
+    assert lengths == {1.3: {2, 3}, 2.0: {2, 3}, 3.0: {1}}[steps]
+
+
+@pytest.mark.parametrize("name", list(DRAFTERS))
+@pytest.mark.parametrize("trying", [{"_forced": 2}, {"_further": True}], ids=str)
+def test_the_law_is_the_targets_when_more_is_tried_than_pays(name: str, trying: dict[str, object]) -> None:
+    def stopping() -> Adaptive:
+        adaptive = taught(4.0)
+        for field, value in trying.items():
+            setattr(adaptive, field, value)
+        return adaptive
+
+    proposals = every_proposal(DRAFTERS[name], 3, 0.0, stopping)
+    assert float((law_of_two(proposals) - RIGHT).abs().max()) < 1e-4
+    assert {len(proposal.ids) for _, proposal in proposals} == {2 if "_forced" in trying else 1}
+
+
+def test_the_law_is_the_targets_when_n_grams_are_stopped() -> None:
+    def stopping() -> Adaptive:
+        adaptive = taught(2.0)
+        for _ in range(40):
+            adaptive.rates.learn([key_of("1-gram", place, None) for place in range(2)], 1)
+        adaptive._look()
+        return adaptive
+
+    def bigrams() -> Drafter:
+        return ChainDrafter(NgramDrafter(longest=2, shortest=1), ModelDrafter(Script(DRAFT, VOCAB)))
+
+    proposals = every_proposal(bigrams, 3, 0.0, stopping)
+    assert float((law_of_two(proposals) - RIGHT).abs().max()) < 1e-4
+    assert {(proposal.source, len(proposal.ids)) for _, proposal in proposals} == {("ngram", 1)}
 
 
 def taught(steps: float) -> Adaptive:
-    """One that has learnt: a further row or draft forward takes so many tenths of a plain step."""
+    """One that has learnt of every draft here: a further row or draft forward takes so many tenths of a plain step."""
     adaptive = Adaptive()
     for index in range(40):
         adaptive._opening, adaptive._most = [], 3
         adaptive.choose(3)
         rows = 1 + index % 4
-        keys = [key_of("model", place, 0.05 + 0.1 * (index % 10)) for place in range(rows - 1)]
-        adaptive.rates.learn(keys, rows - 1 if index % 10 > 5 else 0)
+        for kind in ("model", "scripted head"):
+            keys = [key_of(kind, place, 0.05 + 0.1 * (index % 10)) for place in range(rows - 1)]
+            adaptive.rates.learn(keys, rows - 1 if index % 10 > 5 else 0)
         adaptive.judging.learn(rows, 0.01 * (1 + 0.1 * steps * (rows - 1)))
         adaptive.forward.add(0.001 * steps)
     adaptive.choose(3)

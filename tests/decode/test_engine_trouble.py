@@ -273,9 +273,13 @@ def test_logits_that_are_not_numbers_fail_this_request_only(sampling: Sampling, 
     check_next_turn(engine, [*PROMPT, *reply.ids])
 
 
-def test_a_draft_whose_logits_are_not_numbers_is_a_failed_draft() -> None:
+@pytest.mark.parametrize("more", [{}, {"adaptive": True}, {"confidence": 0.5}, {"guard": True}], ids=str)
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.8, seed=1)], ids=str)
+def test_a_draft_whose_logits_are_not_numbers_is_a_failed_draft(
+    sampling: Sampling, more: dict[str, bool | float]
+) -> None:
     engine = pair(draft=Script(lambda prefix: [math.nan] * 5, 5))
-    reply = collect(engine, PROMPT, Settings(3, Sampling(0.8, seed=1), "model", 12))
+    reply = collect(engine, PROMPT, Settings(3, sampling, "model", 12, **more))  # type: ignore[arg-type]
     assert reply.finished.reason == "length" and "draft failed" in reply.finished.notice
 
 
