@@ -230,8 +230,11 @@ class Adaptive:
         reached = self._tokens.value / self._seconds.value if self._seconds.value else 0.0
         # Where drafts lose, plain decoding is what a proposal has to beat, however slow the rounds were so far.
         self._pace = max(plain, reached)
-        kinds = self.rates.kinds()
-        self.idle = self._exhausted and not any(self._pays(kind, None) for kind in kinds)
+        # To ask n-grams costs nothing: without a draft that takes forwards there is nothing to be spared.
+        kinds = {*self.rates.kinds(), *self._drafting}
+        self.idle = (
+            self._exhausted and bool(self._drafting) and not any(self._pays(kind, None) for kind in kinds)
+        )
         if self.idle:
             self._why = f"no draft is expected to be worth its time (plain: {plain:.1f} tok/s)"
             return

@@ -103,7 +103,7 @@ def build(now: Settings, system: str) -> Controls:
     with gr.Group():
         adaptive = gr.Checkbox(
             now.adaptive, label="Adaptive γ (up to the slider)", elem_id="sc-adaptive",
-            info="What gives the most tokens a second by what is measured. Times decide: a seed no longer repeats the text.",
+            info="A block goes on while one more proposal is expected to pay. Times decide: a seed no longer repeats the text.",
         )  # fmt: skip
         guard = gr.Checkbox(
             now.guard, label="Never slower than plain", elem_id="sc-guard",

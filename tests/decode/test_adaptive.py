@@ -17,7 +17,7 @@ from specchat.decode.estimates import FADE, Judging, Key, Mean, Rates, key_of
 from specchat.decode.pilot import Pilot
 from specchat.decode.sampling import Sampling
 from specchat.decode.settings import Settings
-from tests.decode.planted import Run, World, steer
+from tests.decode.planted import Block, Run, World, steer
 
 SETTINGS = Settings(16, adaptive=True)
 WORLDS = {
@@ -155,6 +155,18 @@ def test_a_draft_that_was_never_asked_is_no_hopeless_one() -> None:
         pilot.learn(event)
         gammas.append(event.draft_forwards)
     assert statistics.mean(gammas[-20:]) > 2
+
+
+def test_n_grams_that_are_seldom_found_are_asked_in_every_round() -> None:
+    """No forward is spared by not asking: also after many rounds without any, and after some that were not kept."""
+    pilot, dice, world = Pilot(), random.Random(1), World([0.0])
+    for index in range(200):
+        gamma, _ = pilot.choose(SETTINGS)
+        block = Block(asked=gamma)
+        if gamma and index % 10 == 0 and pilot.stopping(SETTINGS).takes("2-gram", None):
+            block.chances.append(0.0)
+        pilot.learn(world.judged(index, block, dice))
+    assert not pilot.adaptive.idle
 
 
 def test_a_confidence_that_refuses_what_was_drafted_is_counted_against_the_draft() -> None:
