@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from specchat.model.cores import cores
 from specchat.worker import Done, Ended, Event, Handle
 
-FASTEST_S = 0.15 if cores() > 2 else 0.2
+FASTEST_S = 0.15 if cores() > 2 else 0.25
 """Shortest time between two updates. With two cores the browser draws them on one that the reply is computed on."""
 
 SLOWEST_S = 1.0
