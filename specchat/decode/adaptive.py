@@ -241,8 +241,8 @@ class Adaptive:
         row = max(0.0, self._rows[-1] - self._rows[0]) / max(1, self._most)
         least = min(1.0, (row + self.forward.value) * self._pace)
         self._why = (
-            f"{reached:.1f} tok/s of late (plain: {plain:.1f}); a block goes on where one more proposal has a "
-            f"chance of about {100 * least:.0f} % or more"
+            f"{reached:.1f} tok/s of late (plain: {plain:.1f}); one more proposal needs a chance of "
+            f"about {100 * least:.0f} %"
         )
 
     def _try(self) -> tuple[int, str] | None:

@@ -99,7 +99,7 @@ def test_every_choice_says_why_with_the_speed_it_expects() -> None:
     run = steer([WORLDS["middling draft"]], SETTINGS, 2)
     assert all(run.why)
     last = next(why for why in reversed(run.why) if why[0].isdigit())
-    assert " tok/s of late (plain: " in last and " has a chance of about " in last
+    assert " tok/s of late (plain: " in last and " needs a chance of about " in last
     assert any(why.startswith("tried; ") for why in run.why)
     idle = steer([WORLDS["hopeless draft"]], SETTINGS, 2).why
     assert any(why.startswith("no draft is expected to be worth its time (plain: ") for why in idle)
