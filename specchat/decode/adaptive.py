@@ -236,14 +236,11 @@ class Adaptive:
             self._exhausted and bool(self._drafting) and not any(self._pays(kind, None) for kind in kinds)
         )
         if self.idle:
-            self._why = f"no draft is expected to be worth its time (plain: {plain:.1f} tok/s)"
+            self._why = "no draft is expected to be worth its time"
             return
         row = max(0.0, self._rows[-1] - self._rows[0]) / max(1, self._most)
         least = min(1.0, (row + self.forward.value) * self._pace)
-        self._why = (
-            f"{reached:.1f} tok/s of late (plain: {plain:.1f}); one more proposal needs a chance of "
-            f"about {100 * least:.0f} %"
-        )
+        self._why = f"{reached:.1f} tok/s of late; one more proposal is made where its chance is about {100 * least:.0f} % or more"
 
     def _try(self) -> tuple[int, str] | None:
         """Now and then something that is not expected to pay, when its expected loss has been saved up."""
