@@ -49,7 +49,7 @@ def meter(choice: str, gamma: int = 4) -> Meter:
 
 
 def test_the_line_shows_the_gamma_in_force_and_why():
-    html = choice_line(meter("71.0 tok/s expected (plain: 43.0)", 3))
+    html = choice_line(meter("71.0 tok/s of late; one more", 3))
     assert 'data-choice="on"' in html and "<b>γ 3 now:</b>" in html and "71.0 tok/s" in html
 
 
