@@ -127,6 +127,11 @@ def certainty(row: Law, logits: Tensor, sampling: Sampling) -> float:
     return 1.0 if math.isnan(sure) else sure
 
 
+def taken(stopping: Stopping, kind: str, row: Law, logits: Tensor, sampling: Sampling) -> bool:
+    """Whether an id is drawn from this law, one row: asked with how sure the draft is, if that is wanted."""
+    return stopping.takes(kind, certainty(row, logits, sampling) if stopping.looks else None)
+
+
 class Drafter(Protocol):
     """The one protocol of everything that proposes.
 
@@ -208,8 +213,7 @@ class ModelDrafter:
             logits = self.model.forward(feed)[-1:].to(rng.device)
             forwards += 1
             row = law_of(logits, self.committed, sampling, ids)
-            sure = certainty(row, logits, sampling) if stopping.looks else None
-            if not stopping.takes(self.name, sure):
+            if not taken(stopping, self.name, row, logits, sampling):
                 break
             # What was drawn is fed as it is: nobody waits for its value.
             feed = draw(row, rng)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.decode.clock import finish
-from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, certainty, common_prefix, device_of
+from specchat.decode.drafters import READ_CHUNK, Forward, Proposal, common_prefix, device_of, taken
 from specchat.decode.ids import Ids
 from specchat.decode.law import Law, stacked
 from specchat.decode.sampling import Sampling, draw, law_of
@@ -98,8 +98,7 @@ class HeadDrafter:
                 # Onto the target's device, where the generator draws and the verdict falls.
                 logits = self.head.logits(state).to(rng.device)
                 row = law_of(logits, history, sampling, columns)
-                sure = certainty(row, logits, sampling) if stopping.looks else None
-                if not stopping.takes(self.name, sure):
+                if not taken(stopping, self.name, row, logits, sampling):
                     break
                 columns = torch.cat([columns, draw(row, rng)])
                 rows.append(row)
