@@ -20,13 +20,16 @@ from specchat.model.store import cache_root
 
 log = logging.getLogger(__name__)
 
-LOOPS = ("compiled", "kernels", "search", "verdicts")
+LOOPS = ("compiled", "kernels", "attention", "team", "search", "verdicts")
 """Files of this folder with compiled loops, and what they are compiled by."""
 
 LONGEST_S = 60.0
 """After that they are compiled here, whatever the other process does."""
 
-_PROGRAM = "from specchat.model import kernels, search; kernels.prepare(); search.prepare()"
+_PROGRAM = (
+    "from specchat.model import attention, kernels, search; "
+    "kernels.prepare(); attention.prepare(); search.prepare()"
+)
 _NOTE = "import pathlib, sys; mark = pathlib.Path(sys.argv[1]); mark.parent.mkdir(parents=True, exist_ok=True); mark.touch()"
 
 _running: list[subprocess.Popen[bytes]] = []

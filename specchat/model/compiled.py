@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from numba import njit
+from numba import cfunc, njit, types
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,19 @@ def compiled(kernel: Kernel) -> Kernel:
         return cast(Kernel, njit(cache=True, **how)(kernel))
     except RuntimeError:
         return cast(Kernel, njit(**how)(kernel))
+
+
+def entry(kernel: Callable[[Any], None], beside: Callable[..., Any]) -> Any:
+    """The kernel, compiled now, as a C function of one pointer; kept like the one of the same file it stands beside."""
+    how: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
+    make = cfunc(types.void(types.voidptr), cache=True, **how)
+    for _ in range(2):
+        try:
+            return make(kernel)
+        except Exception:
+            log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
+            _forget(beside)
+    return cfunc(types.void(types.voidptr), **how)(kernel)
 
 
 def first_call(kernel: Callable[..., Any], *arguments: object) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specchat.decode.settings import MAX_GAMMA
-from specchat.model import kernels
+from specchat.model import attention, kernels
+from specchat.model.attention import Attention
 from specchat.model.cache import Pieces, Rows
 from specchat.model.compact_weights import Layer, Weights
 
@@ -28,10 +29,6 @@ OWN_PLACES = 6000
 LEAST_QUERIES = 4
 """Rows of queries from which torch's attention on a CPU may give the same bits with any number of threads (2.13; not
 with a single key head, see `CompactDecoder.agrees`); fewer are left to the kernel."""
-
-PADDING = 16
-"""Columns added to scratch, so that its rows do not fall onto each other in the processor's cache."""
-
 
 LayerCache = tuple[Rows, Rows | Pieces]
 """Keys and values of one layer."""
@@ -70,10 +67,10 @@ class Room:
     """[n, d]"""
     q: Shared
     """[kv_heads, n·group, head_dim]"""
-    scores: NDArray[np.float32]
-    """[n·group, places that the kernel for attention may have to see]"""
     seen: Shared
     """[n, heads·head_dim]"""
+    attention: Attention
+    """From q to seen."""
     opened: Shared
     """[n, inner]: between the two halves of the MLP"""
 
@@ -108,6 +105,7 @@ class Few:
 
     def __post_init__(self) -> None:
         kernels.prepare()
+        attention.prepare()
         none = np.zeros((0, 1), np.float32)
         turns = self.turns[:, :, 0].numpy()
         self._blocks = tuple(
@@ -135,8 +133,10 @@ class Few:
         rows, normed = x.numpy(), room.normed.array
         views: dict[int | None, View] = {}
         own = n * group < LEAST_QUERIES or n * (start + n) <= self.own_places
+        threads = torch.get_num_threads()
+        room.attention.begin(start)
         more: NDArray[np.float32] | None = None
-        for block in self._blocks:
+        for i, block in enumerate(self._blocks):
             layer = block.layer
             if more is None:
                 kernels.norm(rows, block.norm, eps, normed)
@@ -146,9 +146,7 @@ class Few:
             turns = block.turns[start : start + n]
             kernels.place(qkv, turns, block.head_scale, eps, block.keys, block.values, start, room.q.array)
             if own:
-                kernels.attend(
-                    room.q.array, block.keys, block.values, start, group, layer.window or 0, room.scores, room.seen.array
-                )  # fmt: skip
+                room.attention(i, threads)
             else:
                 if layer.window not in views:
                     views[layer.window] = look(layer.window)
@@ -167,13 +165,13 @@ class Few:
         w = self.weights
         d, wide = w.table.shape[1], w.heads * w.head_dim
         inner = self._blocks[0].layer.gate_up(torch.zeros(1, d)).shape[1] // 2
-        group = w.heads // w.kv_heads
-        places = self.capacity if n * group < LEAST_QUERIES else min(self.capacity, OWN_PLACES // n)
+        q, seen = Shared.zeros(w.kv_heads, n * w.heads // w.kv_heads, w.head_dim), Shared.zeros(n, wide)
+        layers = [(block.keys, block.values, block.layer.window or 0) for block in self._blocks]
         room = Room(
             normed=Shared.zeros(n, d),
-            q=Shared.zeros(w.kv_heads, n * group, w.head_dim),
-            scores=np.empty((n * group, places + PADDING), np.float32),
-            seen=Shared.zeros(n, wide),
+            q=q,
+            seen=seen,
+            attention=Attention(q.array, seen.array, layers),
             opened=Shared.zeros(n, inner),
         )
         self._rooms[n] = room

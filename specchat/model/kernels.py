@@ -1,7 +1,7 @@
 """What stands between the products of a block, compiled by numba: for a few rows on a CPU.
 
 torch takes some forty operations a block for it, each of a microsecond's work and several microseconds' bookkeeping:
-at 135 million weights a third of a step. Here it is five calls. One thread, float32, C-contiguous arrays; sums may be
+at 135 million weights a third of a step. Here it is five calls, with `attention`. One thread, float32, C-contiguous arrays; sums may be
 taken in another order than torch's, and what is no number stays none. Compiled by `prepare`, then kept on disk.
 """
 
@@ -111,32 +111,8 @@ def _power(x: Any) -> Any:
 exp = njit(inline="always")(_power)
 
 
-def _largest(row: Floats) -> Any:
-    """The largest entry; any, if one is nan: the softmax is nan then all the same."""
-    top = row[0]
-    for t in range(len(row)):
-        top = max(top, row[t])
-    return top
-
-
-_top = njit(fastmath=True)(_largest)
-
-
 @compiled
-def _softmax(row: Floats, scale: Any) -> None:
-    """The softmax of row · scale, in its place. (Loops from 0 on: others are not vectorised, as an index may be negative.)"""
-    top, total = _top(row), np.float32(0)
-    for t in range(len(row)):
-        e = exp((row[t] - top) * scale)
-        row[t] = e
-        total += e
-    part = np.float32(1) / total
-    for t in range(len(row)):
-        row[t] *= part
-
-
-@compiled
-def _clear(row: Floats) -> None:
+def clear(row: Floats) -> None:
     """A loop: the compiler takes seconds over the assignment of a slice."""
     for i in range(len(row)):
         row[i] = 0
@@ -151,7 +127,7 @@ def _add(to: Floats, at: int, a: Any, b: Any, c: Any, d: Any) -> None:
 
 
 @compiled
-def _products(a: Floats, at: int, b: Floats, bt: int, length: int, out: Floats, to: int) -> None:
+def products(a: Floats, at: int, b: Floats, bt: int, length: int, out: Floats, to: int) -> None:
     """out[:, to:] += a[:, at:] · b[:, bt:]ᵀ over `length` columns: three rows by four, so that each that was read serves
     several products. (Rows are cut one by one: what is cut from several at once is not known to lie together.)"""
     n, m = len(a), len(b)
@@ -201,41 +177,6 @@ def _products(a: Floats, at: int, b: Floats, bt: int, length: int, out: Floats, 
 
 
 @compiled
-def attend(
-    q: Floats, keys: Floats, values: Floats, start: int, group: int, window: int, scores: Floats, out: Floats
-) -> None:  # fmt: skip
-    """Attention of n rows at the places from `start` on.
-
-    q, keys and values as `place` leaves them; a row sees its own place and those before it, window of them at most
-    (0: all). scores [n·group, at least the places up to the last row's]: scratch. out [n, heads·head_dim].
-    """
-    n, width = len(out), q.shape[2]
-    rows, last = n * group, start + n
-    lowest = max(0, start + 1 - window) if window else 0
-    scale = np.float32(1 / math.sqrt(width))
-    seen = np.empty((rows, width), np.float32)
-    for h in range(len(q)):
-        for r in range(rows):
-            _clear(scores[r, lowest:last])
-            _clear(seen[r])
-        _products(q[h], 0, keys[h, lowest:last], 0, width, scores, lowest)
-        for r in range(rows):
-            end = start + r // group + 1
-            first = max(0, end - window) if window else 0
-            _softmax(scores[r, first:end], scale)
-            _clear(scores[r, lowest:first])
-            _clear(scores[r, end:last])
-        for piece in range(lowest // PIECE, (last + PIECE - 1) // PIECE):
-            base = piece * PIECE
-            first, end = max(lowest, base), min(last, base + PIECE)
-            _products(scores, first, values[h, piece], first - base, end - first, seen, 0)
-        for r in range(rows):
-            to, base = out[r // group], (h * group + r % group) * width
-            for j in range(width):
-                to[base + j] = seen[r, j]
-
-
-@compiled
 def collect(seen: Floats, group: int, out: Floats) -> None:
     """out [n, heads·head_dim] from attention's rows seen [n·group, kv_heads, head_dim]."""
     _, kv_heads, width = seen.shape
@@ -272,6 +213,5 @@ def prepare() -> None:
     )
     first_call(norm, x, scale, eps, x)
     first_call(add_norm, x, x, scale, eps, x)
-    first_call(attend, heads, heads, zeros(1, 1, width, PIECE), 0, 1, 0, zeros(1, 1), x)
     first_call(collect, heads, 1, x)
     first_call(gate, zeros(1, 2 * width), x)

@@ -70,64 +70,12 @@ def test_a_gate_at_the_ends_of_its_range() -> None:
     torch.testing.assert_close(torch.from_numpy(out[0, :-1]), right[:-1], atol=1e-6, rtol=1e-6)
 
 
-def heads(
-    seed: int, n: int, kv_heads: int, group: int, width: int, capacity: int
-) -> dict[str, NDArray[np.float32]]:
-    return {
-        "q": floats(seed, kv_heads, n * group, width),
-        "keys": floats(seed + 1, kv_heads, capacity, width),
-        "values": floats(seed + 2, kv_heads, capacity, width),
-    }
-
-
 def in_pieces(values: Tensor) -> Pieces:
     """Of values [kv_heads, capacity, width], what there is no room for being nan."""
     pieces = Pieces.empty(*values.shape)
     pieces.memory.fill_(math.nan)
     pieces.put(slice(0, values.shape[1]), values)
     return pieces
-
-
-def attended(h: dict[str, NDArray[np.float32]], n: int, start: int, window: int) -> NDArray[np.float32]:
-    kv_heads, rows, width = h["q"].shape
-    out, scores = (
-        np.full((n, kv_heads * rows // n * width), 7, np.float32),
-        floats(9, rows, h["keys"].shape[1]),
-    )
-    values = in_pieces(torch.from_numpy(h["values"])).memory.numpy()
-    kernels.attend(h["q"], h["keys"], values, start, rows // n, window, scores, out)
-    return out
-
-
-def by_torch(h: dict[str, NDArray[np.float32]], n: int, start: int, window: int) -> Tensor:
-    q, keys, values = (torch.from_numpy(each) for each in h.values())
-    group, end = q.shape[1] // n, start + n
-    rows, columns = torch.arange(start, end)[:, None], torch.arange(end)
-    seen = (columns <= rows) & ((columns > rows - window) if window else True)
-    out = F.scaled_dot_product_attention(q, keys[:, :end], values[:, :end], seen.repeat_interleave(group, 0))
-    return out.view(q.shape[0], n, group, -1).permute(1, 0, 2, 3).reshape(n, -1)
-
-
-@many
-@given(
-    st.integers(0, 2**20), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.sampled_from([8, 12, 64]),
-    st.integers(0, 200), st.sampled_from([0, 0, 1, 7, 64, 500]),
-)  # fmt: skip
-def test_attention_over_texts_of_any_length_and_window(
-    seed: int, n: int, kv_heads: int, group: int, width: int, start: int, window: int
-) -> None:
-    h = heads(seed, n, kv_heads, group, width, 210)
-    # What lies behind the text may be anything, and nobody looks at it.
-    h["keys"][:, start + n :] = np.nan
-    h["values"][:, start + n :] = np.nan
-    close(attended(h, n, start, window), by_torch(h, n, start, window))
-
-
-def test_what_is_no_number_in_the_text_is_none_in_what_sees_it() -> None:
-    h = heads(0, 2, 1, 1, 8, 20)
-    h["keys"][0, 11] = np.nan
-    out = attended(h, 2, 10, 0)
-    assert np.isfinite(out[0]).all() and np.isnan(out[1]).all(), "row 0 stands before place 11, row 1 on it"
 
 
 @many
@@ -258,10 +206,11 @@ def test_what_was_kept_of_a_kernel_may_be_damaged(tmp_path: Path) -> None:
     package = tmp_path / "kept"
     package.mkdir()
     (package / "__init__.py").touch()
-    for name in ("compiled", "kernels", "verdicts"):
+    for name in ("compiled", "kernels", "team", "attention", "verdicts"):
         text = (room / f"{name}.py").read_text(encoding="utf-8").replace("specchat.model", "kept")
         (package / f"{name}.py").write_text(text, encoding="utf-8")
-    program = "from kept import kernels, verdicts; kernels.prepare(); verdicts.prepare(); print('ready')"
+    each = "; ".join(f"{name}.prepare()" for name in ("kernels", "attention", "verdicts"))
+    program = f"from kept import attention, kernels, verdicts; {each}; print('ready')"
 
     def run() -> str:
         path = os.pathsep.join((str(tmp_path), str(room.parents[1])))
@@ -273,7 +222,7 @@ def test_what_was_kept_of_a_kernel_may_be_damaged(tmp_path: Path) -> None:
 
     assert run() == "ready\n"
     indexes = list(package.rglob("*.nbi"))
-    assert len(indexes) >= 7, "nothing was kept"
+    assert len(indexes) >= 13 and any("_enter" in index.name for index in indexes), "nothing was kept"
     for index in indexes:
         index.write_bytes(index.read_bytes()[:40])
     assert run() == "ready\n"
