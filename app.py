@@ -28,7 +28,7 @@ def main() -> int:
         settings, options = settings_of(args, "chain"), options_of(args)
     except ValueError as problem:
         parser.error(str(problem))
-    ahead.begin(options.cache_dir)
+    ahead.begin()
     say, served = progress_on(sys.stderr), threading.Event()
 
     def load(progress: Progress) -> Pair:

@@ -1,7 +1,7 @@
 """At the first start of a version the loops are compiled in a process of their own, while this one imports and serves.
 
-Numba keeps machine code on disk, beside the source or in its cache folder. Compiling takes some seconds of one core,
-which are seconds of waiting for the first answer if they come after everything else. Imports nothing heavy itself.
+Their machine code is kept on disk (see `loops`). Compiling takes some seconds of one core, which are seconds of waiting
+for the first answer if they come after everything else. Imports nothing heavy itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from specchat.model.store import cache_root
+from specchat.model import loops
 
 log = logging.getLogger(__name__)
-
-LOOPS = ("compiled", "kernels", "attention", "team", "search", "verdicts")
-"""Files of this folder with compiled loops, and what they are compiled by."""
 
 LONGEST_S = 60.0
 """After that they are compiled here, whatever the other process does."""
@@ -36,10 +33,10 @@ _running: list[subprocess.Popen[bytes]] = []
 """Of this process, as what is compiled is."""
 
 
-def begin(cache_dir: Path | str | None) -> None:
+def begin() -> None:
     """Starts compiling, if this version's loops were not compiled here before and there is a core to spare."""
     try:
-        mark = cache_root(cache_dir) / "compiled" / _stamp()
+        mark = loops.folder() / _stamp()
         if mark.exists() or (os.cpu_count() or 1) < 2:
             return
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
@@ -71,9 +68,6 @@ def finish(progress: Callable[[str], None]) -> None:
 
 
 def _stamp() -> str:
-    """Another one after every change of the loops' files, of Python, numba, the machine or this very folder."""
-    folder = Path(__file__).parent
-    files = [(folder / f"{name}.py").stat() for name in LOOPS]
-    versions = (sys.version, version("numba"), platform.node(), platform.machine())
-    parts = (str(folder), *versions, *((file.st_mtime_ns, file.st_size) for file in files))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    """Another one for another Python, numba, machine or folder; that of the loops is in the name of theirs."""
+    parts = (str(loops.folder()), sys.version, version("numba"), platform.node(), platform.machine())
+    return f"ready-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"

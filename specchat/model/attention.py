@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from specchat.model.compiled import compiled, entry, first_call
 from specchat.model.kernels import PIECE, Floats, clear, exp, products
-from specchat.model.team import Run, count_up, pointer, shared
+from specchat.model.team import Run, by_all, count_up, pointer
 
 CHUNK = 4 * PIECE
 """Places of a chunk: it and the scores of a block's rows fit into a core's own cache, and 2,000 places give every core some."""
@@ -36,12 +36,12 @@ JOB = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "next", "done", "start", "window", "heads", "n", "group", "width", "capacity",
+            "next", "done", "joined", "start", "window", "heads", "n", "group", "width", "capacity",
             "q", "keys", "values", "seen", "sums", "out",
         )
     ]
 )  # fmt: skip
-"""One layer's attention: the next chunk and how many are done; then as of `Attention`; then addresses of the arrays."""
+"""One layer's attention: the next chunk and how many are done; 1 when all are joined; then as of `Attention`; then addresses of the arrays."""
 
 
 def _largest(row: Floats) -> Any:
@@ -138,20 +138,28 @@ def _work(jobs: Any) -> None:
     )
     seen = carray(pointer(job.seen), (heads, chunks, rows, width), np.float32)
     sums = carray(pointer(job.sums), (heads, chunks, rows, 2), np.float32)
+    item = count_up(jobs.ctypes.data)
+    if item >= heads * chunks:
+        return
     scores = np.empty((rows, CHUNK + PADDING), np.float32)
-    while True:
-        item = count_up(jobs.ctypes.data)
-        if item >= heads * chunks:
-            return
+    while item < heads * chunks:
         h, c = item % heads, item // heads
         first, end = max(lowest, (before + c) * CHUNK), min(last, (before + c + 1) * CHUNK)
         _chunk(q[h], keys[h], values[h], first, end, start, group, job.window, scores, seen[h, c], sums[h, c])
         if count_up(jobs.ctypes.data + 8) == heads * chunks - 1:
             _join(seen, sums, group, carray(pointer(job.out), (n, heads * group * width), np.float32))
+            job.joined = 1
+        item = count_up(jobs.ctypes.data)
 
 
 def _enter(data: Any) -> None:
     _work(carray(data, 1, JOB))
+
+
+def scratch(kv_heads: int, rows: int, width: int, capacity: int) -> Floats:
+    """Room for what is seen of each chunk; any number of `Attention` with at most so many rows may share it."""
+    # empty: pages are taken from the system only when they are written.
+    return np.empty(kv_heads * -(-capacity // CHUNK) * rows * (width + 2), np.float32)
 
 
 @dataclass(slots=True)
@@ -166,85 +174,68 @@ class Attention:
     out: Floats
     layers: Sequence[tuple[Floats, Floats, int]]
     """Keys, values and window of each."""
+    scratch: Floats
     _jobs: NDArray[Any] = field(init=False)
-    _seen: Floats = field(init=False)
-    _sums: Floats = field(init=False)
-    _places: list[int] = field(init=False)
-    """Addresses of the jobs."""
+    _addresses: list[int] = field(init=False)
+    """Of the jobs."""
     _run: Run = field(init=False)
 
     def __post_init__(self) -> None:
         n, (heads, rows, width) = len(self.out), self.q.shape
         capacity = self.layers[0][0].shape[1]
-        chunks = -(-capacity // CHUNK)
-        # empty: pages are taken from the system only when they are written.
-        self._seen = np.empty((heads, chunks, rows, width), np.float32)
-        self._sums = np.empty((heads, chunks, rows, 2), np.float32)
-        arrays = self.q, self.out, self._seen, self._sums
-        q, out, seen, sums = (each.ctypes.data for each in arrays)
-        self._jobs = np.array(
-            [
-                (
-                    0,
-                    0,
-                    0,
-                    window,
-                    heads,
-                    n,
-                    rows // n,
-                    width,
-                    capacity,
-                    q,
-                    keys.ctypes.data,
-                    values.ctypes.data,
-                    seen,
-                    sums,
-                    out,
+        keys, values = (heads, capacity, width), (heads, -(-capacity // PIECE), width, PIECE)
+        least = scratch(heads, rows, width, capacity).shape
+        shapes = [(self.q, self.q.shape), (self.out, (n, heads * rows // n * width))]
+        shapes += [(self.scratch, max(least, self.scratch.shape))]
+        shapes += [pair for layer in self.layers for pair in zip(layer[:2], (keys, values), strict=True)]
+        for array, shape in shapes:
+            if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"{array.dtype} {array.shape} where float32 {shape}, side by side, is read by address"
                 )
-                for keys, values, window in self.layers
-            ],
-            JOB,
-        )
-        self._places = [self._jobs.ctypes.data + i * JOB.itemsize for i in range(len(self.layers))]
+        jobs = np.zeros(len(self.layers), JOB)
+        jobs["heads"], jobs["n"], jobs["group"], jobs["width"] = heads, n, rows // n, width
+        jobs["capacity"] = capacity
+        jobs["q"], jobs["out"] = self.q.ctypes.data, self.out.ctypes.data
+        jobs["seen"] = self.scratch.ctypes.data
+        jobs["sums"] = jobs["seen"] + self.scratch.itemsize * (least[0] // (width + 2) * width)
+        for job, (layer_keys, layer_values, window) in zip(jobs, self.layers, strict=True):
+            job["keys"], job["values"], job["window"] = (
+                layer_keys.ctypes.data,
+                layer_values.ctypes.data,
+                window,
+            )
+        self._jobs = jobs
+        self._addresses = [jobs.ctypes.data + i * JOB.itemsize for i in range(len(jobs))]
         self._run = _run()
-        assert all(
-            each.flags.c_contiguous and each.dtype == np.float32
-            for each in (*arrays, *(part for layer in self.layers for part in layer[:2]))
-        ), "they are read by address"
 
     def begin(self, start: int) -> None:
         """The rows stand at the places from start on, in every layer; each is asked once then."""
-        self._jobs["next"], self._jobs["done"], self._jobs["start"] = 0, 0, start
+        self._jobs["next"], self._jobs["done"], self._jobs["joined"] = 0, 0, 0
+        self._jobs["start"] = start
 
     def __call__(self, layer: int, threads: int) -> None:
         """out = the attention of q in that layer."""
-        self._run(self._places[layer], threads)
+        self._run(self._addresses[layer], threads)
+
+    def end(self) -> None:
+        """Raises MemoryError if a layer that was asked has no result: a thread that finds no memory can only stop."""
+        if (self._jobs["joined"] != (self._jobs["next"] > 0)).any():
+            raise MemoryError("There was not enough memory for attention.")
 
 
 @cache
 def _entry() -> Any:
-    return entry(_enter, _work)
+    return entry(_enter)
 
 
 @cache
 def _run() -> Run:
-    return shared(_entry())
+    return by_all(_entry())
 
 
 @cache
 def prepare() -> None:
     """Compiles all of it, or takes it from disk: that should be no part of anyone's measured step."""
-    q, out, keys = (
-        np.zeros((1, 1, 8), np.float32),
-        np.zeros((1, 8), np.float32),
-        np.zeros((1, 1, 8), np.float32),
-    )
-    values = np.zeros((1, 1, 8, PIECE), np.float32)
-
-    def once() -> None:
-        attention = Attention(q, out, [(keys, values, 0)])
-        attention.begin(0)
-        attention(0, 1)
-
     first_call(_work, np.zeros(1, JOB))
-    once()
+    _run()

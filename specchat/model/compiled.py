@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from numba import cfunc, njit, types
+from numba import cfunc, config, njit, types
+
+from specchat.model import loops
 
 log = logging.getLogger(__name__)
 
 SUMS = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums in any order; not what would make nan disappear. (numba keeps machine code by the file of the kernel: after a
-change here, or of what a kernel takes from another file, touch the kernels' files too.)"""
+"""Sums in any order; not what would make nan disappear."""
 
 TRIES = 8
 """Of a first call: more than there are kernels that one of them calls, and itself."""
@@ -26,22 +28,23 @@ def compiled(kernel: Kernel) -> Kernel:
     # A division that is checked for zero would not be vectorised.
     how: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": SUMS}
     try:
-        return cast(Kernel, njit(cache=True, **how)(kernel))
+        with _kept():
+            return cast(Kernel, njit(cache=True, **how)(kernel))
     except RuntimeError:
         return cast(Kernel, njit(**how)(kernel))
 
 
-def entry(kernel: Callable[[Any], None], beside: Callable[..., Any]) -> Any:
-    """The kernel, compiled now, as a C function of one pointer; kept like the one of the same file it stands beside."""
-    how: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
-    make = cfunc(types.void(types.voidptr), cache=True, **how)
-    for _ in range(2):
-        try:
-            return make(kernel)
-        except Exception:
-            log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
-            _forget(beside)
-    return cfunc(types.void(types.voidptr), **how)(kernel)
+def entry(kernel: Callable[[Any], None]) -> Any:
+    """The kernel as a C function of one pointer, compiled now; kept likewise."""
+    make = cfunc(types.void(types.voidptr))
+    try:
+        with _kept():
+            return cfunc(types.void(types.voidptr), cache=True)(kernel)
+    except (RuntimeError, OSError):  # no place for it, or none left
+        return make(kernel)
+    except Exception:
+        _forget(kernel)
+        return make(kernel)
 
 
 def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
@@ -50,17 +53,26 @@ def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
         try:
             kernel(*arguments)
             return
-        except Exception:
+        except Exception as error:
             if not left:
                 raise
-            if left == TRIES - 1:
-                log.warning("what was kept of %s cannot be used; it is compiled anew", kernel, exc_info=True)
+            if left == TRIES - 1 and not isinstance(error, OSError):
                 _forget(kernel)
             # If only keeping it failed, it is there by now; what it calls fails to be kept one after another.
 
 
-def _forget(kernel: Callable[..., Any]) -> None:
-    """Deletes what is on disk of the kernels of this one's file."""
-    folder = getattr(getattr(kernel, "stats", None), "cache_path", None)
-    for kept in Path(folder).glob(f"{kernel.__module__.rpartition('.')[2]}.*.nb[ci]") if folder else ():
-        kept.unlink(missing_ok=True)
+def _forget(kernel: object) -> None:
+    """Deletes what is on disk of all loops: they are parts of each other."""
+    log.warning("what was kept of %s cannot be used; all loops are compiled anew", kernel, exc_info=True)
+    shutil.rmtree(loops.folder(), ignore_errors=True)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Inside, numba keeps what is made where `loops` says."""
+    settings: Any = config
+    usual, settings.CACHE_DIR = settings.CACHE_DIR, str(loops.folder())
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = usual

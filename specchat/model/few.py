@@ -1,4 +1,4 @@
-"""The blocks for a few rows on a CPU: products by torch, everything between them by `kernels`.
+"""The blocks for a few rows on a CPU: products by torch, what stands between them by `kernels` and `attention`.
 
 The same arithmetic as `Stack` itself, which serves long prompts and GPUs; a test holds the two together.
 """
@@ -102,10 +102,14 @@ class Few:
     own_places: int = OWN_PLACES
     _blocks: tuple[Block, ...] = field(init=False)
     _rooms: dict[int, Room] = field(default_factory=dict)
+    _scratch: NDArray[np.float32] = field(init=False)
 
     def __post_init__(self) -> None:
         kernels.prepare()
         attention.prepare()
+        w = self.weights
+        rows = MOST_ROWS * w.heads // w.kv_heads
+        self._scratch = attention.scratch(w.kv_heads, rows, w.head_dim, self.capacity)
         none = np.zeros((0, 1), np.float32)
         turns = self.turns[:, :, 0].numpy()
         self._blocks = tuple(
@@ -157,6 +161,7 @@ class Few:
             kernels.add_norm(rows, layer.out(room.seen.tensor).numpy(), block.mlp_norm, eps, normed)
             kernels.gate(layer.gate_up(room.normed.tensor).numpy(), room.opened.array)
             more = layer.down(room.opened.tensor).numpy()
+        room.attention.end()
         assert more is not None
         rows += more
         return x
@@ -171,7 +176,7 @@ class Few:
             normed=Shared.zeros(n, d),
             q=q,
             seen=seen,
-            attention=Attention(q.array, seen.array, layers),
+            attention=Attention(q.array, seen.array, layers, self._scratch),
             opened=Shared.zeros(n, inner),
         )
         self._rooms[n] = room

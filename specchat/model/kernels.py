@@ -1,8 +1,9 @@
 """What stands between the products of a block, compiled by numba: for a few rows on a CPU.
 
 torch takes some forty operations a block for it, each of a microsecond's work and several microseconds' bookkeeping:
-at 135 million weights a third of a step. Here it is five calls, with `attention`. One thread, float32, C-contiguous arrays; sums may be
-taken in another order than torch's, and what is no number stays none. Compiled by `prepare`, then kept on disk.
+at 135 million weights a third of a step. Here it is four calls, and one of `attention`. One thread, float32,
+C-contiguous arrays; sums may be taken in another order than torch's, and what is no number stays none. Compiled by
+`prepare`, then kept on disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compiled loops on the threads that torch multiplies with: they are awake then, and no others want the same cores.
 
 A loop takes pieces of a job by number until there are none left, as many of them at once as there are threads; what
-a piece computes does not depend on who takes it. GNU's OpenMP, which torch's builds for Linux bring, is asked directly;
-where there is no such thing the calling thread does all of it.
+a piece computes does not depend on who takes it. GNU's interface to OpenMP is asked, which torch's builds for Linux
+bring; where there is none the calling thread does all of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from numba import types
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 Run = Callable[[int, int], None]
-"""Of the address of a job, and a number of threads. Job and function must stay where they are meanwhile."""
+"""Of the address of a job, which must stay where it is meanwhile, and a number of threads."""
 
 
 def _pointer(_: Any, address: Any) -> Any:
@@ -40,7 +40,7 @@ def _count_up(_: Any, address: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        counter = builder.inttoptr(arguments[0], cgutils.intp_t.as_pointer())
+        counter = builder.inttoptr(arguments[0], context.get_value_type(types.int64).as_pointer())
         return builder.atomic_rmw("add", counter, context.get_constant(types.int64, 1), "acq_rel")
 
     return types.int64(types.int64), generate
@@ -49,33 +49,27 @@ def _count_up(_: Any, address: Any) -> Any:
 count_up: Any = intrinsic(_count_up)
 
 
-def shared(entry: Any) -> Run:
-    """Runs a C function (see `compiled.entry`) with every thread, and waits for all of them."""
+def by_all(function: Any) -> Run:
+    """Calls a C function (see `compiled.entry`) with so many threads, and waits for all of them."""
     parallel = _parallel()
     if parallel is None:
-        alone = entry.ctypes
-
-        def run(job: int, threads: int) -> None:
-            alone(job)
-    else:
-        place = entry.address
-
-        def run(job: int, threads: int) -> None:
-            parallel(place, job, threads, 0)
-
-    return run
+        return lambda job, _: function.ctypes(job)
+    return lambda job, threads: parallel(function.address, job, threads, 0)
 
 
 @cache
 def _parallel() -> Callable[[int, int, int, int], None] | None:
-    """OpenMP's way to call a function with every thread of a team, from the library that torch itself uses; None of none.
+    """How OpenMP is asked to call a function with every thread of a team; None where it cannot be.
 
-    Of the arguments (function, its argument, threads, flags) libgomp's own header says the same.
+    Arguments as of libgomp's GOMP_parallel: function, its argument, threads, flags. Whichever OpenMP torch itself uses
+    is asked (one that was preloaded, else the one it brings): a second one would have threads of its own.
     """
-    try:
-        call = ctypes.CDLL(torch._C.__file__).GOMP_parallel
-    except (OSError, AttributeError):
-        return None
-    call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    call.restype = None
-    return call
+    for library in (None, torch._C.__file__):
+        try:
+            call = ctypes.CDLL(library).GOMP_parallel
+        except (OSError, AttributeError, TypeError):  # TypeError: on Windows there is no library of no name
+            continue
+        call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        call.restype = None
+        return cast(Callable[[int, int, int, int], None], call)
+    return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specchat.model import ahead
+from specchat.model import ahead, loops
 
 
 @pytest.fixture
@@ -24,19 +25,28 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return real([sys.executable, "-c", program, command[-1]], **how)
 
     monkeypatch.setattr(ahead.subprocess, "Popen", start)
-    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
     return found
 
 
+@pytest.fixture(autouse=True)
+def two_cores_and_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    loops.folder.cache_clear()
+    yield
+    loops.folder.cache_clear()
+
+
 def test_it_is_done_once_for_a_version_and_again_where_it_failed(
-    started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for expected in (1, 2, 2):  # the first fails, the second does not
-        ahead.begin(tmp_path)
+        ahead.begin()
         ahead.finish(lambda _: None)
         assert len(started) == expected
-    monkeypatch.setattr(ahead, "_stamp", lambda: "of another version")
-    ahead.begin(tmp_path)
+    monkeypatch.setattr(loops, "stamp", lambda: "of another version")
+    loops.folder.cache_clear()
+    ahead.begin()
     ahead.finish(lambda _: None)
     assert len(started) == 3
 
@@ -46,9 +56,8 @@ def test_a_process_that_does_not_end_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(ahead, "_PROGRAM", "import time; time.sleep(600)")
     monkeypatch.setattr(ahead, "LONGEST_S", 0.1)
-    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
     said: list[str] = []
-    ahead.begin(tmp_path)
+    ahead.begin()
     process = ahead._running[0]
     ahead.finish(said.append)
     assert process.wait(20) != 0 and not ahead._running and not list(tmp_path.rglob("*"))
@@ -56,30 +65,28 @@ def test_a_process_that_does_not_end_is_not_waited_for(
 
 
 def test_nothing_is_started_on_a_single_core_or_where_it_cannot_be(
-    started: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 1)
-    ahead.begin(tmp_path)
+    ahead.begin()
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
 
     def refused(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
     monkeypatch.setattr(ahead.subprocess, "Popen", refused)
-    ahead.begin(tmp_path)
+    ahead.begin()
     assert not started and not ahead._running
 
 
 def test_what_is_compiled_ahead_is_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For real, into an empty folder: afterwards a process in which a small pair replies compiles none."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     monkeypatch.setattr(ahead, "LONGEST_S", 600.0)
-    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
-    ahead.begin(tmp_path)
+    ahead.begin()
     ahead.finish(lambda _: None)
-    assert (tmp_path / "compiled" / ahead._stamp()).exists()
+    assert (loops.folder() / ahead._stamp()).exists()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
-    assert len(kept) >= 9
+    assert len(kept) >= 16
     program = """
 import sys
 from pathlib import Path

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from specchat.model import attention, team
 from specchat.model.attention import CHUNK, Attention
 from specchat.model.compiled import compiled, entry
+from specchat.model.kernels import PIECE
 from tests.model.test_few import close, floats, in_pieces
 
 many = settings(max_examples=60, deadline=None, derandomize=True)
@@ -40,10 +41,13 @@ def attended(h: Parts, n: int, start: int, window: int, threads: int = 1) -> NDA
     values = in_pieces(torch.from_numpy(h["values"])).memory.numpy()
     # Two layers, as each has its own cache and window; the first must leave nothing behind for the second.
     other = floats(99, *h["keys"].shape), floats(98, *values.shape), 3
-    ours = Attention(h["q"], out, [other, (h["keys"], values, window)])
+    space = attention.scratch(*h["q"].shape, h["keys"].shape[1])
+    space[:] = np.nan
+    ours = Attention(h["q"], out, [other, (h["keys"], values, window)], space)
     ours.begin(start)
     ours(0, threads)
     ours(1, threads)
+    ours.end()
     return out
 
 
@@ -121,7 +125,7 @@ def test_scores_far_apart_in_different_chunks_overflow_nowhere() -> None:
         )
 
 
-JOBS = np.dtype([("next", np.int64), ("count", np.int64), ("taken", np.int64)])
+JOBS = np.dtype([("next", np.int64), ("count", np.int64), ("taken", np.int64), ("asked", np.int64)])
 
 
 @compiled
@@ -139,22 +143,50 @@ def _enter_mark(data: object) -> None:
     _mark(carray(data, 1, JOBS))
 
 
-@pytest.fixture(params=["OpenMP", "alone"])
-def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[team.Run]:
+@compiled
+def _meet(jobs: NDArray[np.void]) -> None:
+    """Every piece waits until there is a second one under way, for some seconds at most; it marks whether there was."""
+    job = jobs[0]
+    taken = carray(team.pointer(job.taken), job.count, np.int64)
+    item = team.count_up(jobs.ctypes.data)
+    while team.count_up(jobs.ctypes.data + 24) < 300_000_000:
+        if jobs[0].next >= 2:
+            taken[item] = 1
+            return
+
+
+def _enter_meet(data: object) -> None:
+    _meet(carray(data, 1, JOBS))
+
+
+needs_openmp = pytest.mark.skipif(
+    not sys.platform.startswith("linux") and team._parallel() is None,
+    reason="torch brings no such OpenMP here",
+)
+
+
+@pytest.fixture(params=[pytest.param("OpenMP", marks=needs_openmp), "alone"])
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> team.Run:
     if request.param == "alone":
         monkeypatch.setattr(team, "_parallel", lambda: None)
-    elif team._parallel() is None:
-        pytest.skip("this build of torch brings no GNU OpenMP")
-    function = entry(_enter_mark, _mark)
-    yield team.shared(function)
-    del function
+    else:
+        assert team._parallel() is not None
+    return team.by_all(entry(_enter_mark))
+
+
+@needs_openmp
+def test_two_threads_work_at_the_same_time() -> None:
+    taken = np.zeros(2, np.int64)
+    job = np.array([(0, 2, taken.ctypes.data, 0)], JOBS)
+    team.by_all(entry(_enter_meet))(job.ctypes.data, 2)
+    assert (taken == 1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_every_piece_is_taken_once_by_whatever_number_of_threads(run: team.Run, threads: int) -> None:
     for count in (0, 1, 7, 20_000):
         taken = np.zeros(count, np.int64)
-        job = np.array([(0, count, taken.ctypes.data)], JOBS)
+        job = np.array([(0, count, taken.ctypes.data, 0)], JOBS)
         run(job.ctypes.data, threads)
         assert (taken == 1).all() and job["next"][0] >= count
 
@@ -166,7 +198,7 @@ def test_a_team_serves_whichever_thread_asks(run: team.Run) -> None:
     def ask() -> None:
         for _ in range(200):
             taken = np.zeros(300, np.int64)
-            job = np.array([(0, 300, taken.ctypes.data)], JOBS)
+            job = np.array([(0, 300, taken.ctypes.data, 0)], JOBS)
             run(job.ctypes.data, 2)
             found.append(bool((taken == 1).all()))
 
@@ -185,9 +217,47 @@ def test_where_torch_brings_no_such_openmp_there_is_none(monkeypatch: pytest.Mon
     team._parallel.cache_clear()
     try:
         monkeypatch.setattr(ctypes, "CDLL", nothing)
-        assert team._parallel() is None
+        assert team._parallel() is None, "no library"
         team._parallel.cache_clear()
         monkeypatch.setattr(ctypes, "CDLL", lambda path: object())
         assert team._parallel() is None, "a library without it"
     finally:
         team._parallel.cache_clear()
+
+
+def test_a_thread_that_finds_no_memory_is_not_passed_over() -> None:
+    h = parts(0, 1, 3, 1, 8, 10)
+    values = in_pieces(torch.from_numpy(h["values"])).memory.numpy()
+    layers = [(h["keys"], values, 0)] * 2
+    ours = Attention(h["q"], np.zeros((1, 24), np.float32), layers, attention.scratch(3, 1, 8, 10))
+    ours.begin(5)
+    ours(0, 1)
+    ours.end()
+    ours._jobs["next"][1], ours._jobs["done"][1] = 3, 2  # one of three took a piece and came back without it
+    with pytest.raises(MemoryError):
+        ours.end()
+
+
+@pytest.mark.parametrize("wrong", ["q", "out", "keys", "values", "scratch"])
+def test_what_is_read_by_address_must_have_its_shape(wrong: str) -> None:
+    right = {
+        "q": floats(0, 2, 3, 8), "out": floats(0, 1, 48), "keys": floats(0, 2, 70, 8), "values": floats(0, 2, 2, 8, PIECE),
+        "scratch": attention.scratch(2, 3, 8, 70),
+    }  # fmt: skip
+
+    def made(arrays: Parts) -> Attention:
+        return Attention(
+            arrays["q"], arrays["out"], [(arrays["keys"], arrays["values"], 0)], arrays["scratch"]
+        )
+
+    made(right)
+    for bad in (right[wrong][..., :-1], right[wrong].astype(np.float64), np.asfortranarray(right[wrong])):
+        if (
+            wrong in ("out", "scratch")
+            and bad.flags.c_contiguous
+            and bad.dtype == np.float32
+            and bad.size == right[wrong].size
+        ):
+            continue  # a single row lies side by side either way
+        with pytest.raises(ValueError, match="read by address"):
+            made(right | {wrong: bad})

@@ -200,33 +200,58 @@ def test_numbers_of_threads_that_agree_give_the_same_bits_for_every_block(kv_hea
         torch.set_num_threads(before)
 
 
-def test_what_was_kept_of_a_kernel_may_be_damaged(tmp_path: Path) -> None:
-    """In a process of its own, over a copy of the kernels: what numba keeps is cut short, and cut off from writing."""
+def test_what_was_kept_of_a_kernel_may_be_damaged_or_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own, over a copy of the loops: what numba keeps is cut short, or of another state of them."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     room = Path(compiled.__file__).parent
     package = tmp_path / "kept"
     package.mkdir()
     (package / "__init__.py").touch()
-    for name in ("compiled", "kernels", "team", "attention", "verdicts"):
+    names = ("loops", "compiled", "team", "kernels", "attention")
+    for name in names:
         text = (room / f"{name}.py").read_text(encoding="utf-8").replace("specchat.model", "kept")
         (package / f"{name}.py").write_text(text, encoding="utf-8")
-    each = "; ".join(f"{name}.prepare()" for name in ("kernels", "attention", "verdicts"))
-    program = f"from kept import attention, kernels, verdicts; {each}; print('ready')"
+    program = """
+import numpy as np
+from kept import attention, kernels
+kernels.prepare()
+attention.prepare()
+keys = np.random.default_rng(0).normal(size=(1, 128, 8)).astype(np.float32)
+out = np.zeros((1, 8), np.float32)
+values = keys.reshape(1, 128 // kernels.PIECE, kernels.PIECE, 8).swapaxes(2, 3).copy()
+one = attention.Attention(keys[:, 99:100].copy(), out, [(keys, values, 0)], attention.scratch(1, 1, 8, 128))
+one.begin(99)
+one(0, 1)
+weights = np.exp(keys[0, :100] @ keys[0, 99] / 8**0.5)
+print(np.abs(out[0] - weights @ keys[0, :100] / weights.sum()).max() < 1e-5)
+"""
 
-    def run() -> str:
+    def run() -> dict[str, bytes]:
         path = os.pathsep.join((str(tmp_path), str(room.parents[1])))
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True,
             env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
-        return done.stdout
+        assert done.stdout == "True\n"
+        return {file.name: file.read_bytes() for file in package.rglob("*.nb[ic]")}
 
-    assert run() == "ready\n"
-    indexes = list(package.rglob("*.nbi"))
-    assert len(indexes) >= 13 and any("_enter" in index.name for index in indexes), "nothing was kept"
-    for index in indexes:
-        index.write_bytes(index.read_bytes()[:40])
-    assert run() == "ready\n"
-    assert all(len(index.read_bytes()) > 40 for index in package.rglob("*.nbi")), "it was not made anew"
+    first = run()
+    assert run() == first, "what was kept was not used"
+    # One that others are made of, while those have to be made anew; what C calls.
+    for damaged, gone in (("kernels.products", "attention.*.nb*"), ("attention._enter", "kernels.gate*")):
+        for index in list(package.rglob("*.nbi")):
+            if index.name.startswith(damaged):
+                index.write_bytes(index.read_bytes()[:40])
+        for file in list(package.rglob(gone)):
+            file.unlink()
+        run()  # what it could still read it does not keep again
+        found = run()
+        assert all(len(file) > 40 for file in found.values()) and run() == found, "it was not made anew"
+    changed = (package / "kernels.py").read_text(encoding="utf-8").replace("PIECE = 64", "PIECE = 32")
+    (package / "kernels.py").write_text(changed, encoding="utf-8")
+    assert run().keys() == first.keys(), "it is made anew, and what the old state left is deleted"
 
 
 def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
