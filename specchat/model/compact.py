@@ -136,8 +136,6 @@ class CompactDecoder:
             self.read(ids[most // 4 : most])
             blocks = [ids[most : most + rows] for rows in CHECKED_ROWS if most + rows <= self.capacity]
             found = [self._fresh(block)[1] for block in blocks]
-            with self._stack.torch_attends():
-                found += [self._fresh(block)[1] for block in blocks]
             self.reset()
             return found
 

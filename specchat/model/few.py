@@ -5,14 +5,13 @@ The same arithmetic as `Stack` itself, which serves long prompts and GPUs; a tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from specchat.decode.settings import MAX_GAMMA
 from specchat.model import attention, kernels
@@ -23,27 +22,8 @@ from specchat.model.compact_weights import Layer, Weights
 MOST_ROWS = MAX_GAMMA + 1
 """A block is no longer. Of longer pieces of a prompt most of the time is arithmetic, not bookkeeping."""
 
-OWN_PLACES = 6000
-"""Rows times places seen, up to which the kernel for attention is faster than torch's with two threads."""
-
-LEAST_QUERIES = 4
-"""Rows of queries from which torch's attention on a CPU may give the same bits with any number of threads (2.13; not
-with a single key head, see `CompactDecoder.agrees`); fewer are left to the kernel."""
-
 LayerCache = tuple[Rows, Rows | Pieces]
 """Keys and values of one layer."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all).
-
-    Row i·group + g of a mask is that of row i for the g-th of the queries that share a key head.
-    """
-
-    first: int
-    end: int
-    mask: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +66,6 @@ class Block:
     turns: NDArray[np.float32]
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
-    cache: LayerCache
-    """The memory of keys and values, for torch."""
 
 
 @dataclass(slots=True)
@@ -99,7 +77,6 @@ class Few:
     caches: Sequence[LayerCache]
     turns: Tensor
     """[capacity, 2, 1, head_dim], `stack.turns_of`."""
-    own_places: int = OWN_PLACES
     _blocks: tuple[Block, ...] = field(init=False)
     _rooms: dict[int, Room] = field(default_factory=dict)
     _scratch: NDArray[np.float32] = field(init=False)
@@ -121,22 +98,15 @@ class Few:
                 turns=turns if layer.rotary else turns[:0],
                 keys=cache[0].memory.numpy(),
                 values=cache[1].memory.numpy(),
-                cache=cache,
             )
             for layer, cache in zip(self.weights.layers, self.caches, strict=True)
         )
 
-    def __call__(self, x: Tensor, start: int, look: Callable[[int | None], View]) -> Tensor:
-        """x [n, d] (overwritten) -> [n, d] through all blocks; keys and values go to the places from `start` on.
-
-        look: what the rows see, by a layer's window.
-        """
+    def __call__(self, x: Tensor, start: int) -> Tensor:
+        """x [n, d] (overwritten) -> [n, d] through all blocks; keys and values go to the places from `start` on."""
         w, n, eps = self.weights, len(x), self.weights.eps
-        group = w.heads // w.kv_heads
         room = self._rooms.get(n) or self._make(n)
         rows, normed = x.numpy(), room.normed.array
-        views: dict[int | None, View] = {}
-        own = n * group < LEAST_QUERIES or n * (start + n) <= self.own_places
         threads = torch.get_num_threads()
         room.attention.begin(start)
         more: NDArray[np.float32] | None = None
@@ -149,15 +119,7 @@ class Few:
             qkv = layer.qkv(room.normed.tensor).view(n, -1, w.head_dim).numpy()
             turns = block.turns[start : start + n]
             kernels.place(qkv, turns, block.head_scale, eps, block.keys, block.values, start, room.q.array)
-            if own:
-                room.attention(i, threads)
-            else:
-                if layer.window not in views:
-                    views[layer.window] = look(layer.window)
-                view = views[layer.window]
-                keys, values = (cached.seen(view.first, view.end)[None] for cached in block.cache)
-                seen = F.scaled_dot_product_attention(room.q.tensor[None], keys, values, attn_mask=view.mask)
-                kernels.collect(seen[0].transpose(0, 1).contiguous().numpy(), group, room.seen.array)
+            room.attention(i, threads)
             kernels.add_norm(rows, layer.out(room.seen.tensor).numpy(), block.mlp_norm, eps, normed)
             kernels.gate(layer.gate_up(room.normed.tensor).numpy(), room.opened.array)
             more = layer.down(room.opened.tensor).numpy()

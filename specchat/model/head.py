@@ -121,9 +121,6 @@ class StateHead:
 
         def results() -> list[Tensor]:
             outputs = [self.feed(pairs[:most], list(range(most))), self.feed(pairs[most:], [most])]
-            self.rollback(1)
-            with self._stack.torch_attends():
-                outputs.append(self.feed(pairs[most:], [most]))
             self.reset()
             return [self.logits(each) for each in outputs]
 

@@ -178,17 +178,6 @@ def products(a: Floats, at: int, b: Floats, bt: int, length: int, out: Floats, t
 
 
 @compiled
-def collect(seen: Floats, group: int, out: Floats) -> None:
-    """out [n, heads·head_dim] from attention's rows seen [n·group, kv_heads, head_dim]."""
-    _, kv_heads, width = seen.shape
-    for i in range(out.shape[0]):
-        for h in range(kv_heads * group):
-            row = seen[i * group + h % group, h // group]
-            for j in range(width):
-                out[i, h * width + j] = row[j]
-
-
-@compiled
 def gate(both: Floats, out: Floats) -> None:
     """out [n, inner] = silu(first half) · second half of both [n, 2·inner]."""
     n, inner = out.shape
@@ -214,5 +203,4 @@ def prepare() -> None:
     )
     first_call(norm, x, scale, eps, x)
     first_call(add_norm, x, x, scale, eps, x)
-    first_call(collect, heads, 1, x)
     first_call(gate, zeros(1, 2 * width), x)

@@ -6,8 +6,8 @@ so that forgetting is giving an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +15,19 @@ from torch.nn import functional as F
 
 from specchat.model.cache import Pieces, Rows
 from specchat.model.compact_weights import Layer, Weights
-from specchat.model.few import MOST_ROWS, Few, LayerCache, View
+from specchat.model.few import MOST_ROWS, Few, LayerCache
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What rows see: the cached places first…end, and of those what the mask [n·group, end - first] leaves (None: all).
+
+    Row i·group + g of a mask is that of row i for the g-th of the queries that share a key head.
+    """
+
+    first: int
+    end: int
+    mask: Tensor | None
 
 
 class Stack:
@@ -51,20 +63,8 @@ class Stack:
         """x [n, d] (overwritten) -> hidden states [n, d] before the final norm; writes places start… of the cache."""
         n = len(x)
         if self._few is not None and n <= MOST_ROWS:
-            return self._few(x, start, lambda window: self._visible(start, n, window))
+            return self._few(x, start)
         return self._blocks(x, slice(start, start + n), lambda window: self._visible(start, n, window))
-
-    @contextmanager
-    def torch_attends(self) -> Iterator[None]:
-        """Inside, few rows on a CPU are attended by torch wherever that ever happens."""
-        if self._few is None:
-            yield
-            return
-        usual, self._few.own_places = self._few.own_places, 0
-        try:
-            yield
-        finally:
-            self._few.own_places = usual
 
     def fixed(self, x: Tensor, places: Tensor, columns: int) -> Tensor:
         """As a call, for recording: the places [n] are read on the device, and no shape depends on them.

@@ -143,15 +143,11 @@ def test_what_lies_in_pieces_is_what_lies_in_rows(seed: int, start: int, n: int,
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("places", [0, 10**9], ids=["torch's attention", "own attention"])
-def test_a_pass_is_that_of_torch_alone_for_every_family(
-    case: str, places: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_is_that_of_torch_alone_for_every_family(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = module(case), some_ids(120)
     with_them, without = (CompactDecoder.from_module(model, VOCAB, 160, "float32") for _ in range(2))
     monkeypatch.setattr(without._stack, "_few", None)
     assert with_them._stack._few is not None
-    with_them._stack._few.own_places = places
     at = 0
     for rows in (1, 2, 5, 32, 33, 1, 17, 3, 1):
         for each in (with_them, without):
@@ -180,7 +176,7 @@ def test_a_pass_reaches_the_last_place_and_two_decoders_take_turns_over_the_same
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_numbers_of_threads_that_agree_give_the_same_bits_for_every_block(kv_heads: int) -> None:
-    """With one key head torch's attention does not; then they must not be said to agree."""
+    """With one key head torch's attention, which reads prompts, may not; then they must not be said to agree."""
     model = module("llama", num_attention_heads=4, num_key_value_heads=kv_heads, head_dim=64)
     decoder = CompactDecoder.from_module(model, VOCAB, 1200, "float32")
     before = torch.get_num_threads()
