@@ -99,3 +99,22 @@ def test_bfloat16_in_bulk_keeps_eight_bits_and_is_never_what_a_reply_is_computed
     assert torch.equal(Brain(weight).rows(index), weight[index].bfloat16())
     for precision in ("auto", "float32", "float16", "bfloat16", "int8"):
         assert choose(precision, CPU).pack is not Brain
+
+
+@pytest.mark.skipif(not linear.has_fbgemm(), reason="not on this machine")
+@pytest.mark.parametrize("kind", [HalfWeights, Int8])
+def test_a_product_is_the_same_where_torchscript_is_gone(kind, monkeypatch):
+    x, weight, bias = matrices()
+    scripted = kind(weight, bias)
+    for rows in (1, 9, 3, 1):  # it is optimised while it is used
+        scripted(x[:rows])
+    assert isinstance(scripted.multiply, torch._C.ScriptMethod)
+
+    def gone(*_):
+        raise RuntimeError("torch.jit.script is not supported any more")
+
+    monkeypatch.setattr(torch.jit, "script", gone)
+    plain = kind(weight, bias)
+    assert not isinstance(plain.multiply, torch._C.ScriptMethod)
+    for rows in (1, 9):
+        assert torch.equal(scripted(x[:rows]), plain(x[:rows]))
