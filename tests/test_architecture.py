@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.model.loops import LOOPS
+
 ROOT = Path(__file__).parent.parent
 HOUSE = frozenset({"drafts", "pair", "jobs", "reply", "worker", "yardstick"})
 """Files of the package's top floor that put the rooms together."""
@@ -102,6 +104,25 @@ def test_the_algorithm_needs_torch_and_the_standard_library_only() -> None:
             if name.split(".")[0] not in allowed
         ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_change_of_anything_that_compiled_loops_are_made_of_is_noticed() -> None:
+    """Machine code is kept for a state of `LOOPS`; what those files import must be among them, or called by Python only."""
+    listed = {(ROOT / "specchat" / name) for name in LOOPS}
+    by_python_only = {"decode.law", "decode.offered", "model.ahead", "model.loops", "model.store"}
+    making = {"specchat.model.compiled.compiled", "numba.njit", "numba.cfunc", "numba.extending.intrinsic"}
+    unlisted = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if path not in listed and making & {name for name, _ in imports(path)}
+    ]
+    assert not unlisted, "loops are compiled there"
+    for path in listed:
+        for name, _ in imports(path):
+            parts = name.split(".")
+            module = ".".join(parts[1:3])
+            if parts[0] == "specchat" and module not in by_python_only and len(parts) > 2:
+                assert ROOT / "specchat" / f"{parts[1]}/{parts[2]}.py" in listed, f"{path.name} takes {name}"
 
 
 @pytest.mark.parametrize(

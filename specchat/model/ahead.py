@@ -36,8 +36,11 @@ _running: list[subprocess.Popen[bytes]] = []
 def begin() -> None:
     """Starts compiling, if this version's loops were not compiled here before and there is a core to spare."""
     try:
-        mark = loops.folder() / _stamp()
-        if mark.exists() or (os.cpu_count() or 1) < 2:
+        folder = loops.folder()
+        if folder is None or (os.cpu_count() or 1) < 2:
+            return
+        mark = folder / _stamp()
+        if mark.exists():
             return
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         process = subprocess.Popen(

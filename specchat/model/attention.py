@@ -221,7 +221,7 @@ class Attention:
     def end(self) -> None:
         """Raises MemoryError if a layer that was asked has no result: a thread that finds no memory can only stop."""
         if (self._jobs["joined"] != (self._jobs["next"] > 0)).any():
-            raise MemoryError("There was not enough memory for attention.")
+            raise MemoryError("out of memory for attention")
 
 
 @cache

@@ -29,7 +29,8 @@ READ_CHUNK = 256
 """Rows of a prompt per pass: large enough for full speed, small enough for the mask and the MLP's rows to stay small."""
 
 CHECKED, CHECKED_ROWS = 160, (1, 3, 5, 7, 17)
-"""Ids of a text and rows of the blocks behind it, by which numbers of threads are compared."""
+"""Ids of a text and rows of the blocks behind it, by which numbers of threads are compared. What differs is torch's own
+work; attention over more than a chunk is the same by construction (see `attention`)."""
 
 
 class CompactDecoder:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from numba import cfunc, config, njit, types
+from numba.core.errors import NumbaError
 
 from specchat.model import loops
 
@@ -27,24 +28,22 @@ def compiled(kernel: Kernel) -> Kernel:
     """The kernel, compiled at its first call and kept on disk where there is a place for it. One thread."""
     # A division that is checked for zero would not be vectorised.
     how: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": SUMS}
-    try:
-        with _kept():
-            return cast(Kernel, njit(cache=True, **how)(kernel))
-    except RuntimeError:
-        return cast(Kernel, njit(**how)(kernel))
+    with _kept() as keeps:
+        return cast(Kernel, njit(cache=keeps, **how)(kernel))
 
 
 def entry(kernel: Callable[[Any], None]) -> Any:
     """The kernel as a C function of one pointer, compiled now; kept likewise."""
-    make = cfunc(types.void(types.voidptr))
+    signature = types.void(types.voidptr)
     try:
-        with _kept():
-            return cfunc(types.void(types.voidptr), cache=True)(kernel)
-    except (RuntimeError, OSError):  # no place for it, or none left
-        return make(kernel)
-    except Exception:
-        _forget(kernel)
-        return make(kernel)
+        with _kept() as keeps:
+            return cfunc(signature, cache=keeps)(kernel)
+    except (MemoryError, NumbaError):
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError):
+            _forget(kernel)
+        return cfunc(signature)(kernel)
 
 
 def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
@@ -53,26 +52,32 @@ def first_call(kernel: Callable[..., Any], *arguments: object) -> None:
         try:
             kernel(*arguments)
             return
+        except (MemoryError, NumbaError):
+            raise
         except Exception as error:
             if not left:
                 raise
-            if left == TRIES - 1 and not isinstance(error, OSError):
-                _forget(kernel)
             # If only keeping it failed, it is there by now; what it calls fails to be kept one after another.
+            if left == 1 or (left == TRIES - 1 and not isinstance(error, OSError)):
+                _forget(kernel)
 
 
 def _forget(kernel: object) -> None:
     """Deletes what is on disk of all loops: they are parts of each other."""
     log.warning("what was kept of %s cannot be used; all loops are compiled anew", kernel, exc_info=True)
-    shutil.rmtree(loops.folder(), ignore_errors=True)
+    folder = loops.folder()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """Inside, numba keeps what is made where `loops` says."""
+def _kept() -> Iterator[bool]:
+    """Inside, numba keeps what is made where `loops` says, and nowhere else; False if there is no place."""
     settings: Any = config
-    usual, settings.CACHE_DIR = settings.CACHE_DIR, str(loops.folder())
+    usual = settings.CACHE_DIR, settings.CACHE_LOCATOR_CLASSES
+    folder = loops.folder()
     try:
-        yield
+        settings.CACHE_DIR, settings.CACHE_LOCATOR_CLASSES = str(folder or ""), "UserProvidedCacheLocator"
+        yield folder is not None
     finally:
-        settings.CACHE_DIR = usual
+        settings.CACHE_DIR, settings.CACHE_LOCATOR_CLASSES = usual

@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, Protocol, cast
 
 import torch
@@ -92,13 +93,22 @@ def _quick(product: torch.nn.Module) -> Callable[[Tensor], Tensor]:
 
     TorchScript is announced to end; where it is gone, a product takes that much longer.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return cast(Callable[[Tensor], Tensor], torch.jit.script(product).forward)
-        except Exception:
-            log.info("products are called by way of Python", exc_info=True)
-            return product.forward
+    return (
+        cast(Callable[[Tensor], Tensor], torch.jit.script(product).forward) if _scripts() else product.forward
+    )
+
+
+@cache
+def _scripts() -> bool:
+    """Whether TorchScript runs such a product here, also after it has optimised it (at the second call)."""
+    try:
+        weight, x = torch.eye(16), torch.ones(1, 16)
+        packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        product = torch.jit.script(_TimesHalf(packed))
+        return all(torch.equal(product(x), x) for _ in range(4))
+    except Exception:
+        log.info("products are called by way of Python", exc_info=True)
+        return False
 
 
 class HalfWeights:

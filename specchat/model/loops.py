@@ -9,34 +9,61 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import platformdirs
+from specchat.model.store import cache_root
 
-LOOPS = ("compiled", "team", "kernels", "attention", "search", "verdicts")
-"""Files of this folder with compiled loops, and what they are compiled by."""
+ROOT = Path(__file__).parents[1]
+
+LOOPS = (
+    "decode/largest.py",
+    *(f"model/{name}.py" for name in ("compiled", "team", "kernels", "attention", "search", "verdicts")),
+)
+"""Files with compiled loops, what they are compiled by, and what they take numbers from."""
 
 
 @cache
 def stamp() -> str:
     """Another one after every change of one of those files."""
-    files = [Path(__file__).with_name(f"{name}.py") for name in LOOPS]
-    texts = [file.read_bytes() for file in files if file.exists()]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in LOOPS)).hexdigest()[:16]
 
 
 @cache
-def folder() -> Path:
-    """Beside the source, where what other states left is deleted; else in the user's cache. NUMBA_CACHE_DIR decides."""
+def folder() -> Path | None:
+    """NUMBA_CACHE_DIR, else beside the source, else in the program's own cache; None where nothing can be written.
+
+    Beside the source, what other states left is deleted. Elsewhere several installations may share the place.
+    """
     name = f"loops-{stamp()}"
     given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return Path(given) / name
     beside = Path(__file__).parent / "__pycache__"
-    if not os.access(beside if beside.exists() else beside.parent, os.W_OK):
-        return Path(platformdirs.user_cache_dir("specchat")) / name
+    for root in [Path(given)] if given else [beside, cache_root()]:
+        if not _writable(root / name):
+            continue
+        if root == beside:
+            with suppress(OSError):
+                _tidy(beside, name)
+        return root / name
+    return None
+
+
+def _writable(place: Path) -> bool:
+    """By trying: what a system says of its folders need not be so."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return True
+    except OSError:
+        return False
+
+
+def _tidy(beside: Path, name: str) -> None:
+    """Deletes what other states left, and what versions before there were such folders did."""
     for other in beside.glob("loops-*"):
         if other.name != name:
             shutil.rmtree(other, ignore_errors=True)
-    return beside / name
+    for old in beside.glob("*.nb[ci]"):
+        old.unlink(missing_ok=True)

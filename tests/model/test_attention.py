@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from specchat.model import attention, team
 from specchat.model.attention import CHUNK, Attention
 from specchat.model.compiled import compiled, entry
+from specchat.model.errors import sentence
 from specchat.model.kernels import PIECE
 from tests.model.test_few import close, floats, in_pieces
 
@@ -234,8 +235,9 @@ def test_a_thread_that_finds_no_memory_is_not_passed_over() -> None:
     ours(0, 1)
     ours.end()
     ours._jobs["next"][1], ours._jobs["done"][1] = 3, 2  # one of three took a piece and came back without it
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError) as caught:
         ours.end()
+    assert sentence(caught.value).startswith("Memory ran out. Close other programs")
 
 
 @pytest.mark.parametrize("wrong", ["q", "out", "keys", "values", "scratch"])

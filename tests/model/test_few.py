@@ -6,7 +6,9 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -199,19 +201,19 @@ def test_numbers_of_threads_that_agree_give_the_same_bits_for_every_block(kv_hea
 def test_what_was_kept_of_a_kernel_may_be_damaged_or_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In processes of their own, over a copy of the loops: what numba keeps is cut short, or of another state of them."""
+    """In processes of their own, over a copy of the source: what numba keeps is cut short, or of another state of it."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    room = Path(compiled.__file__).parent
-    package = tmp_path / "kept"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    names = ("loops", "compiled", "team", "kernels", "attention")
-    for name in names:
-        text = (room / f"{name}.py").read_text(encoding="utf-8").replace("specchat.model", "kept")
-        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    room = Path(compiled.__file__).parents[1]
+    package = tmp_path / "copied"
+    for source in (room / "__init__.py", *room.glob("model/*.py"), *room.glob("decode/*.py")):
+        copy = package / source.relative_to(room)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(
+            source.read_text(encoding="utf-8").replace("from specchat", "from copied"), encoding="utf-8"
+        )
     program = """
 import numpy as np
-from kept import attention, kernels
+from copied.model import attention, kernels
 kernels.prepare()
 attention.prepare()
 keys = np.random.default_rng(0).normal(size=(1, 128, 8)).astype(np.float32)
@@ -224,37 +226,119 @@ weights = np.exp(keys[0, :100] @ keys[0, 99] / 8**0.5)
 print(np.abs(out[0] - weights @ keys[0, :100] / weights.sum()).max() < 1e-5)
 """
 
-    def run() -> dict[str, bytes]:
-        path = os.pathsep.join((str(tmp_path), str(room.parents[1])))
+    def run() -> dict[str, int]:
+        """Of each file that is kept when it was written, by its name within the folder of this state."""
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
         )  # fmt: skip
         assert done.stdout == "True\n"
-        return {file.name: file.read_bytes() for file in package.rglob("*.nb[ic]")}
+        cache = package / "model" / "__pycache__"
+        assert len(list(cache.glob("loops-*"))) <= 1
+        return {
+            "/".join(file.relative_to(cache).parts[1:]): file.stat().st_mtime_ns
+            for file in cache.rglob("*.nb[ic]")
+        }
+
+    def damage(name: str) -> None:
+        (index,) = package.rglob(f"*{name}*.nbi")
+        index.write_bytes(index.read_bytes()[:40])
 
     first = run()
-    assert run() == first, "what was kept was not used"
-    # One that others are made of, while those have to be made anew; what C calls.
-    for damaged, gone in (("kernels.products", "attention.*.nb*"), ("attention._enter", "kernels.gate*")):
-        for index in list(package.rglob("*.nbi")):
-            if index.name.startswith(damaged):
-                index.write_bytes(index.read_bytes()[:40])
-        for file in list(package.rglob(gone)):
-            file.unlink()
-        run()  # what it could still read it does not keep again
-        found = run()
-        assert all(len(file) > 40 for file in found.values()) and run() == found, "it was not made anew"
-    changed = (package / "kernels.py").read_text(encoding="utf-8").replace("PIECE = 64", "PIECE = 32")
-    (package / "kernels.py").write_text(changed, encoding="utf-8")
-    assert run().keys() == first.keys(), "it is made anew, and what the old state left is deleted"
+    assert len(first) >= 20 and any("_enter" in name for name in first)
+    damage("attention._enter")  # what C calls
+    assert not run().items() & first.items(), "a part that is damaged takes all with it"
+    second = run()
+    assert any("_enter" in name for name in second)
+    # A part of others, while those have to be made anew.
+    damage("kernels.products")
+    for file in package.rglob("attention.*.nb[ic]"):
+        file.unlink()
+    third = run()
+    assert any("_work" in name for name in third) and not third.items() & second.items()
+    changed = (package / "model" / "kernels.py").read_text(encoding="utf-8")
+    assert "PIECE = 64" in changed
+    (package / "model" / "kernels.py").write_text(
+        changed.replace("PIECE = 64", "PIECE = 32"), encoding="utf-8"
+    )
+    fourth = run()
+    assert fourth.keys() == first.keys() and run() == fourth, "what is whole is used, not made anew"
 
 
-def test_kernels_work_where_nothing_can_be_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(**how: object) -> object:
-        if how.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda kernel: kernel
+@pytest.mark.parametrize(
+    ("errors", "forgets"),
+    [
+        ([], False),
+        ([OSError("disk full")] * 3, False),  # keeping failed, of one part after another
+        ([EOFError("cut short")], True),
+        ([PermissionError("what was kept cannot be read")] * (compiled.TRIES - 1), True),
+    ],
+)
+def test_a_first_call_goes_on_without_what_was_kept(
+    errors: list[Exception], forgets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setattr(compiled.loops, "folder", lambda: kept)
+    left = list(errors)
 
-    monkeypatch.setattr(compiled, "njit", nowhere)
-    assert compiled.compiled(len) is len
+    def kernel() -> None:
+        if left:
+            raise left.pop()
+
+    compiled.first_call(kernel)
+    assert not left and kept.exists() != forgets
+
+
+def test_what_is_wrong_with_a_kernel_itself_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled.loops, "folder", lambda: tmp_path)
+    calls = []
+
+    def kernel() -> None:
+        calls.append(1)
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        compiled.first_call(kernel)
+    assert len(calls) == 1 and tmp_path.exists()
+
+
+def test_where_nothing_can_be_kept_kernels_work_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled.loops, "folder", lambda: None)
+
+    def one_more(x: int) -> int:
+        return x + 1
+
+    def nothing(data: object) -> None:
+        return
+
+    kernel = compiled.compiled(one_more)
+    compiled.first_call(kernel, 1)
+    assert kernel(2) == 3 and not kernel.stats.cache_path  # type: ignore[attr-defined]
+    compiled.entry(nothing).ctypes(0)
+
+
+def test_the_folder_is_the_first_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = compiled.loops
+    real, asked = loops._writable, []
+
+    def found(*writable: bool) -> Path | None:
+        answers = list(writable)
+        asked.clear()
+        monkeypatch.setattr(loops, "_writable", lambda place: asked.append(place) or answers.pop(0))
+        return cast(Callable[[], Path | None], loops.folder.__wrapped__)()
+
+    monkeypatch.setattr(loops, "_tidy", lambda beside, name: None)
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    beside = found(True)
+    assert beside is not None and beside.parent.name == "__pycache__" and loops.stamp() in beside.name
+    assert found(False, True) == tmp_path / beside.name
+    assert found(False, False) is None
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "given"))
+    assert found(True) == tmp_path / "given" / beside.name
+    assert found(False) is None and len(asked) == 1, "who says where gets it there or nowhere"
+    (tmp_path / "file").touch()
+    assert real(tmp_path / "new") and not real(tmp_path / "file" / "below")
