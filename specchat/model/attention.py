@@ -32,16 +32,16 @@ PADDING = 16
 NOTHING = np.float32(-3e38)
 """The largest score of a row that sees nothing of a chunk."""
 
-JOB = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "next", "done", "joined", "start", "window", "heads", "n", "group", "width", "capacity",
-            "q", "keys", "values", "seen", "sums", "out",
-        )
-    ]
+FIELDS = (
+    "next", "done", "joined", "start", "window", "heads", "n", "group", "width", "capacity",
+    "q", "keys", "values", "seen", "sums", "out",
 )  # fmt: skip
-"""One layer's attention: the next chunk and how many are done; 1 when all are joined; then as of `Attention`; then addresses of the arrays."""
+"""Of one layer's attention: the next chunk and how many are done; 1 when all are joined; then as of `Attention`; then
+addresses of the arrays."""
+
+JOB = np.dtype([(name, np.int64) for name in FIELDS])
+NEXT, DONE = (JOB.itemsize // len(FIELDS) * FIELDS.index(name) for name in ("next", "done"))
+"""Where a job has them, in bytes."""
 
 
 def _largest(row: Floats) -> Any:
@@ -138,7 +138,7 @@ def _work(jobs: Any) -> None:
     )
     seen = carray(pointer(job.seen), (heads, chunks, rows, width), np.float32)
     sums = carray(pointer(job.sums), (heads, chunks, rows, 2), np.float32)
-    item = count_up(jobs.ctypes.data)
+    item = count_up(jobs.ctypes.data + NEXT)
     if item >= heads * chunks:
         return
     scores = np.empty((rows, CHUNK + PADDING), np.float32)
@@ -146,10 +146,10 @@ def _work(jobs: Any) -> None:
         h, c = item % heads, item // heads
         first, end = max(lowest, (before + c) * CHUNK), min(last, (before + c + 1) * CHUNK)
         _chunk(q[h], keys[h], values[h], first, end, start, group, job.window, scores, seen[h, c], sums[h, c])
-        if count_up(jobs.ctypes.data + 8) == heads * chunks - 1:
+        if count_up(jobs.ctypes.data + DONE) == heads * chunks - 1:
             _join(seen, sums, group, carray(pointer(job.out), (n, heads * group * width), np.float32))
             job.joined = 1
-        item = count_up(jobs.ctypes.data)
+        item = count_up(jobs.ctypes.data + NEXT)
 
 
 def _enter(data: Any) -> None:
