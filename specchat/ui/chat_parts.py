@@ -5,7 +5,6 @@ from __future__ import annotations
 import gradio as gr
 from gradio.components import Component
 
-from specchat.ui import live
 from specchat.ui.chat_save import ChatSave
 from specchat.ui.desk import Desk
 from specchat.ui.session import Session
@@ -24,7 +23,9 @@ class ChatParts:
                 self._build_chat()
             with gr.Column(elem_id="sc-side", scale=1, min_width=300):
                 self.panel = gr.HTML(
-                    desk.panel(Session(desk.sessions.of("").live)), js_on_load=None, apply_default_css=False
+                    desk.panel(Session(desk.sessions.of("").live)),
+                    js_on_load="specchatPart('panel', props)",
+                    apply_default_css=False,
                 )
 
     def _build_chat(self) -> None:
@@ -33,9 +34,10 @@ class ChatParts:
                 empty(self.desk.notes), js_on_load=PRESSED, apply_default_css=False, elem_id="sc-settled"
             )
             self.live = gr.HTML(
-                live.NOTHING,
-                html_template=live.TEMPLATE,
-                js_on_load=None,
+                "",
+                # Its value is the ticket of a reply; what is in it is put there by the page's script.
+                html_template=" ",
+                js_on_load="specchatReply(element, props, watch, trigger)",
                 apply_default_css=False,
                 elem_id="sc-live",
             )
@@ -44,7 +46,7 @@ class ChatParts:
         )
         self.status = gr.HTML(
             self.desk.status(self.desk.sessions.of("")),
-            js_on_load=None,
+            js_on_load="specchatPart('status', props)",
             apply_default_css=False,
             elem_id="sc-state",
         )
@@ -67,11 +69,6 @@ class ChatParts:
     def _outputs(self) -> list[Component]:
         return [self.log, self.live, self.panel, self.status, self.box, self.retry, self.edit, self.undo, self.new,
                 self.rejected, self.legend, *self.save.buttons]  # fmt: skip
-
-    @property
-    def _parts(self) -> dict[live.Part, Component]:
-        """Where each part that changes while a reply is being written is shown."""
-        return {"live": self.live, "panel": self.panel, "status": self.status}
 
     @property
     def idle_outputs(self) -> list[Component]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import gradio as gr
 
@@ -14,7 +14,7 @@ from specchat.ui.chat_parts import ChatParts, Updates
 from specchat.ui.chat_save import note_pair
 from specchat.ui.desk import status_line
 from specchat.ui.lens import LEGEND
-from specchat.ui.live import LiveView
+from specchat.ui.live import LiveView, Seen
 from specchat.ui.session import Session
 from specchat.ui.stream import batches
 from specchat.ui.tab import not_shown
@@ -29,22 +29,15 @@ class ChatTab(ChatParts):
     """The handlers over the tab's components."""
 
     def wire(self) -> None:
-        """Binds the handlers. A reply is begun, followed and ended by three events: every output of an event costs
-        Gradio a new component with each update, so the one that is updated many times a second has three of them.
+        """Binds the handlers. Events begin a reply and end it; what is between them goes by way of `feed`.
         Replies may be followed side by side: the worker's queue does the waiting."""
         alone = {"show_progress": "hidden", "api_visibility": "private"}
         at_once = {**alone, "queue": False, "outputs": self._outputs()}
-        for begun in (
-            gr.on([self.box.submit], self.send, inputs=[self.box], trigger_mode="multiple", **at_once),
-            self.retry.click(self.again, **at_once),
-            self.log.select(self.pressed, inputs=[self.box], **at_once),
-        ):
-            # "multiple": the page may not have heard yet that the last one is over.
-            each = {"trigger_mode": "multiple", **alone}
-            followed = begun.then(
-                self.follow, concurrency_limit=None, outputs=[*self._parts.values()], **each
-            )
-            followed.then(self.end, trigger_mode="multiple", **at_once)
+        # "multiple": the page may not have heard yet that the last one is over.
+        gr.on([self.box.submit], self.send, inputs=[self.box], trigger_mode="multiple", **at_once)
+        self.retry.click(self.again, **at_once)
+        self.log.select(self.pressed, inputs=[self.box], **at_once)
+        self.live.select(self.end, trigger_mode="multiple", **at_once)
         self.box.stop(self.stop, **at_once)
         self.edit.click(self.edit_last, inputs=[self.box], **at_once)
         self.undo.click(self.take_back, inputs=[self.box], **at_once)
@@ -93,8 +86,8 @@ class ChatTab(ChatParts):
             stops = self.desk.options.stop_strings
             job = Job(tuple(session.messages()), session.live, session.system, stops, EVERY)
             turn.reply.job = job
-            session.offer(turn.reply, self.desk.worker.submit(job))
-            return self._opening(session, clear)
+            ticket = session.offer(turn.reply, self.desk.worker.submit(job))
+            return self._opening(session, ticket, clear)
         except Exception as problem:
             log.exception("a reply could not be begun")
             turn.reply.fail(not_shown(problem))
@@ -102,12 +95,11 @@ class ChatTab(ChatParts):
                 session.release(None)
             return self._closing(session)
 
-    def follow(self, request: gr.Request) -> Iterator[Updates]:
-        """Shows the reply that was just begun, until its end; nothing where none was."""
-        session = self.desk.sessions.of(request.session_hash)
-        begun = session.taken()
-        if begun is None:
-            yield self._nothing
+    def follow(self, ticket: str) -> Generator[Seen, None, None]:
+        """What the page is to show of the reply that was begun with this ticket, until its end; nothing where none was."""
+        session = self.desk.sessions.offering(ticket)
+        begun = session.taken() if session is not None else None
+        if session is None or begun is None:
             return
         reply, handle = begun
         try:
@@ -117,27 +109,24 @@ class ChatTab(ChatParts):
                     reply.take(event)
                 note_pair(self.desk, reply)
                 if not reply.done:
-                    seen = view.look(bool(batch))
-                    yield {self._parts[name]: value for name, value in seen.items()} or self._nothing
+                    yield view.look(bool(batch))
         except Exception as problem:
             log.exception("showing a reply failed")
             reply.fail(not_shown(problem))
         finally:
             # Reached by the end, by an exception, and by a closed tab alike: nothing may go on writing unseen.
             session.release(handle)
-        session.ended = True
 
     def end(self, request: gr.Request) -> Updates:
-        """What a reply leaves behind, once it has been followed to its end."""
+        """What a reply leaves behind, once it has been followed to its end; nothing when the next one has begun."""
         session = self.desk.sessions.of(request.session_hash)
-        ended, session.ended = session.ended, False
-        return self._closing(session) if ended and not session.busy else self._nothing
+        return self._nothing if session.busy else self._closing(session)
 
-    def _opening(self, session: Session, clear: bool) -> Updates:
+    def _opening(self, session: Session, ticket: str, clear: bool) -> Updates:
         box = {"submit_btn": False, "stop_btn": "Stop"}
         return {
             self.log: self._log(session),
-            self.live: live.NOTHING,
+            self.live: ticket,
             self.panel: self.desk.panel(session),
             self.status: self.desk.status(session),
             self.box: gr.update(value="", **box) if clear else gr.update(**box),
@@ -148,7 +137,7 @@ class ChatTab(ChatParts):
 
     def _closing(self, session: Session) -> Updates:
         return {
-            self.live: live.NOTHING,
+            self.live: "",
             self.panel: self.desk.panel(session),
             self.box: gr.update(submit_btn="Send", stop_btn=False),
             **self._settled(session),

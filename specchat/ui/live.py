@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Literal
+from typing import TypedDict
 
 from specchat.ui.desk import Desk
 from specchat.ui.lens import Lens
 from specchat.ui.session import Reply, Session
 from specchat.ui.transcript import OPENING
 
-Part = Literal["live", "panel", "status"]
 
-TEMPLATE = "${value.before}${value.settled}${value.tail}${value.after}"
-"""Gradio puts values into this as they are and evaluates nothing in them; all four are escaped HTML."""
+class Text(TypedDict, total=False):
+    """What changes of the reply's own part of the page, as escaped HTML: `more` comes to stay, behind what has come
+    before; `tail` stands behind it until the next. With `opening` everything begins anew."""
 
-NOTHING = {"before": "", "settled": "", "tail": "", "after": ""}
+    opening: str
+    more: str
+    tail: str
+
+
+class Seen(TypedDict, total=False):
+    """The parts of the page that are not as they were."""
+
+    text: Text
+    panel: str
+    status: str
+
 
 HINT_S = 3.0
 """A hint stands so long before the status line tells of the reply again."""
@@ -31,7 +42,7 @@ def hinted(session: Session) -> bool:
 
 
 class LiveView:
-    """Follows one reply, as text or as tokens. `settled` only grows, so an update is an append and a short tail."""
+    """Follows one reply, as text or as tokens. An update is an append and a short tail."""
 
     def __init__(self, desk: Desk, session: Session, reply: Reply) -> None:
         self._desk = desk
@@ -40,10 +51,12 @@ class LiveView:
         self._kind: tuple[bool, bool] | None = None
         self._lens = Lens()
         self._looks = 0
+        self._told = 0
+        """Characters of the settled text that have been told."""
 
-    def look(self, news: bool) -> dict[Part, object]:
+    def look(self, news: bool) -> Seen:
         """The parts that are not as they were at the last call. news: events have arrived since."""
-        found: dict[Part, object] = {}
+        found: Seen = {}
         status = self._desk.status(self._session)
         if status != self._session.shown[0] and not hinted(self._session):
             self._session.shown = (status, "")
@@ -51,22 +64,27 @@ class LiveView:
         kind = (self._session.lens, self._session.rejected)
         if not news and kind == self._kind:
             return found
-        if kind != self._kind:
-            self._kind, self._lens = kind, Lens(partial(self._desk.spell, self._reply) if kind[1] else None)
+        anew = kind != self._kind
+        if anew:
+            self._kind, self._told = kind, 0
+            self._lens = Lens(partial(self._desk.spell, self._reply) if kind[1] else None)
         if self._reply.rounds:
             if self._looks % PANEL_EVERY == 0:
                 found["panel"] = self._desk.panel(self._session)
             self._looks += 1
-        found["live"] = self._text()
+        found["text"] = self._text()
+        if anew:
+            look = "sc-lens" if kind[0] else "sc-text"
+            found["text"]["opening"] = f'{OPENING}<div class="{look} sc-writing"></div></div>'
         return found
 
-    def _text(self) -> dict[str, str]:
+    def _text(self) -> Text:
         if self._session.lens:
             self._lens.update(self._reply)
-            look, settled, tail = "sc-lens", self._lens.html, ""
+            settled, tail = self._lens.html, ""
         else:
             growing = self._reply.growing
             growing.update(self._reply.text)
-            look, settled, tail = "sc-text", growing.settled, growing.tail
-        before = f'{OPENING}<div class="{look} sc-writing">'
-        return {"before": before, "settled": settled, "tail": tail, "after": "</div></div>"}
+            settled, tail = growing.settled, growing.tail
+        more, self._told = settled[self._told :], len(settled)
+        return {"more": more, "tail": tail}

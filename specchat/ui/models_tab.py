@@ -17,6 +17,7 @@ from specchat.ui import models_view as view
 from specchat.ui.checker import Checker
 from specchat.ui.desk import ANSWERING, Desk
 from specchat.ui.sidebar import Controls
+from specchat.ui.ticks import clock
 from specchat.worker import WorkerStatus
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 Updates = dict[Component, object]
 Checked = tuple[PairOptions, list[Finding]]
-
-LOOK_S = 2.0
-"""Seconds between two looks at what is loaded, for tabs that do not load anything themselves."""
 
 STEP_S = 0.4
 """Seconds between two updates while a pair is loading."""
@@ -103,7 +101,8 @@ class ModelsTab:
             concurrency_limit=None, **quiet,
         )  # fmt: skip
         self.withdraw.click(self.withdraw_it, queue=False, **quiet)
-        gr.Timer(LOOK_S).tick(
+        # What is loaded may have been loaded from another tab.
+        clock().select(
             self.look, inputs=[self.seen], outputs=[*self._current_outputs(), self.seen], queue=False, **quiet
         )
 

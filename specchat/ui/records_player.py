@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import gradio as gr
 from gradio.components import Component
 
-from specchat.ui import live, records_view
+from specchat.ui import records_view
 from specchat.ui.lens import LEGEND
 from specchat.ui.records_deck import Deck
 from specchat.ui.stream import Pace
@@ -60,7 +60,7 @@ class Player:
         with gr.Column(elem_id="sc-records-log"):
             self.facts = gr.HTML(records_view.EMPTY, js_on_load=None, apply_default_css=False)
             self.screen = gr.HTML(
-                live.NOTHING, html_template=live.TEMPLATE, js_on_load=None, apply_default_css=False,
+                records_view.NOTHING, html_template=records_view.TEMPLATE, js_on_load=None, apply_default_css=False,
                 elem_id="sc-records-screen",
             )  # fmt: skip
         self.legend = gr.HTML("", js_on_load=None, apply_default_css=False, visible=False)

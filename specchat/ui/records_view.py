@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 from specchat.lab import export_parts as parts
 from specchat.lab.export_figures import figures
 from specchat.lab.record_parts import Record, Said
-from specchat.ui import live
 from specchat.ui.meter import Meter
 from specchat.ui.panels import Yardstick, live_panel, seconds
 from specchat.ui.records_deck import Deck
@@ -18,6 +17,11 @@ from specchat.ui.transcript import OPENING, stats_line
 
 if TYPE_CHECKING:
     from specchat.pair import Memory
+
+TEMPLATE = "${value.before}${value.settled}${value.tail}${value.after}"
+"""Gradio puts values into this as they are and evaluates nothing in them; all four are escaped HTML."""
+
+NOTHING = {"before": "", "settled": "", "tail": "", "after": ""}
 
 INTRO = (
     '<p class="sc-records-intro">A saved reply, played again as it was written: text, tokens and every number come '
@@ -67,9 +71,9 @@ def _only(record: Record, messages: Sequence[Said]) -> Record:
 
 
 def screen(deck: Deck) -> dict[str, str]:
-    """The reply as far as it has come, for `live.TEMPLATE`."""
+    """The reply as far as it has come, for `TEMPLATE`."""
     if deck.record is None:
-        return live.NOTHING
+        return NOTHING
     writing = "" if deck.reply.done else " sc-writing"
     if deck.lens:
         deck.tokens.update(deck.reply)

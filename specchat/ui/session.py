@@ -5,6 +5,7 @@ The session is the truth, kept as raw text; what the page shows is rendered from
 
 from __future__ import annotations
 
+import secrets
 import threading
 from dataclasses import dataclass, field
 
@@ -111,9 +112,9 @@ class Session:
     """The job of the reply on its way."""
     unseen: tuple[Reply, Handle] | None = None
     """A reply that was begun and that the page has not asked to follow yet."""
+    ticket: str = ""
+    """What the page asks with; known to it alone, good for one reply and once."""
     _patience: threading.Timer | None = None
-    ended: bool = False
-    """A reply was followed to its end, and the page has not been told yet."""
     tasks: dict[str, Handle] = field(default_factory=dict)
     """What the lab is measuring for this tab, by the name of its kind."""
     editing: int | None = None
@@ -141,7 +142,7 @@ class Session:
 
     def as_loaded(self) -> None:
         """The page that shows it begins anew: what was sent to an earlier one does not count."""
-        self.editing, self.shown, self.knows_pair, self.ended = None, ("", ""), 0, False
+        self.editing, self.shown, self.knows_pair = None, ("", ""), 0
 
     def claim(self) -> bool:
         """Begins a reply, unless one is on its way."""
@@ -151,13 +152,15 @@ class Session:
             self.busy = True
             return True
 
-    def offer(self, reply: Reply, handle: Handle) -> None:
-        """The page is to follow this reply now. One that does not come is a page that is gone."""
+    def offer(self, reply: Reply, handle: Handle) -> str:
+        """The page is to follow this reply now, with the ticket returned. One that does not come is a page that is gone."""
         patience = threading.Timer(PATIENCE_S, self.abandon, (handle,))
         patience.daemon = True
         with self.lock:
             self.handle, self.unseen, self._patience = handle, (reply, handle), patience
+            ticket = self.ticket = secrets.token_urlsafe(16)
         patience.start()
+        return ticket
 
     def taken(self, handle: Handle | None = None) -> tuple[Reply, Handle] | None:
         """The reply that was begun and that nobody follows yet (only the one of this job): the caller's from now on."""
@@ -165,7 +168,7 @@ class Session:
             found = self.unseen
             if found is None or handle not in (None, found[1]):
                 return None
-            self.unseen = None
+            self.unseen, self.ticket = None, ""
             if self._patience is not None:
                 self._patience.cancel()
             return found

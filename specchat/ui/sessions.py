@@ -38,6 +38,10 @@ class Sessions:
         with self._lock:
             return list(self._kept.values())
 
+    def offering(self, ticket: str) -> Session | None:
+        """The session with the reply that this ticket stands for, begun and not followed yet."""
+        return next((session for session in self.all() if ticket and session.ticket == ticket), None)
+
     def resume(self, tab: str | None, key: str) -> tuple[str, Session]:
         """The page was loaded, and its tab brought this key ("": none): the key to keep from now on, and its session.
 

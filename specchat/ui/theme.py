@@ -141,8 +141,10 @@ def _is_page(start: Message) -> bool:
     return headers.get(b"content-type", b"").startswith(b"text/html") and b"content-encoding" not in headers
 
 
-def launch_kwargs() -> dict[str, object]:
-    """What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off."""
+def launch_kwargs(*within: Middleware) -> dict[str, object]:
+    """within: what else is to see every request.
+
+    What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off."""
     # The style sheet goes into the head as it is: Gradio rewrites the selectors of what it is given as css.
     others = sorted(path for path in ASSETS.glob("*.css") if path.name != "page.css")
     style = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.css", *others))
@@ -153,7 +155,7 @@ def launch_kwargs() -> dict[str, object]:
         "theme": theme(),
         "head": f"<style>{style}</style><script>{script}</script>",
         "favicon_path": ASSETS / "logo.svg",
-        "app_kwargs": {"middleware": [Middleware(LocalOnly), Middleware(Foremost, script=first)]},
+        "app_kwargs": {"middleware": [Middleware(LocalOnly), Middleware(Foremost, script=first), *within]},
         "footer_links": [],
         "run_history": False,
         "enable_monitoring": False,

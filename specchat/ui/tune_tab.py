@@ -21,6 +21,7 @@ from specchat.ui.desk import Desk
 from specchat.ui.session import Session
 from specchat.ui.sidebar import Controls
 from specchat.ui.tab import ahead, conduct, news, stop
+from specchat.ui.ticks import clock
 from specchat.ui.tune_apply import Advised, applied, set_by_it
 from specchat.ui.tune_calculator import TuneCalculator
 from specchat.worker import Ended, Event, Task
@@ -35,9 +36,6 @@ NAME = "tune"
 """What the session's task is called."""
 
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
-
-LOOK_S = 2.0
-"""Seconds between two looks for a remembered recommendation: the pair or the sampling may be another by then."""
 
 
 class TuneTab:
@@ -111,7 +109,8 @@ class TuneTab:
         applying = {**at_once, "outputs": [*set_by_it(self.controls), self.status]}
         self.apply.click(self.set, inputs=[self.advised], **applying)
         self.take.click(self.set, inputs=[self.offered], **applying)
-        gr.Timer(LOOK_S).tick(
+        # A remembered recommendation: the pair or the sampling may be another by now.
+        clock().select(
             self.look,
             inputs=[self.seen],
             outputs=[self.hint, self.take, self.offered, self.resume, self.seen],
