@@ -14,10 +14,11 @@
 
   // What js_on_load has of the component that shows the reply: its value is the ticket, "" when nothing is written.
   window.specchatReply = (element, props, watch, trigger) => {
-    let source = null, body = null, settled = 0;
+    let source = null, body = null, settled = 0, asking = 0;
 
     function close() {
       if (source) source.close();
+      clearInterval(asking);
       source = null;
       writing = false;
     }
@@ -27,30 +28,28 @@
       if (text.opening) {
         element.innerHTML = text.opening;
         body = element.querySelector(".sc-writing");
-        writing = true;
         settled = 0;
       }
       while (body.childNodes.length > settled) body.lastChild.remove();
       body.insertAdjacentHTML("beforeend", text.more);
       settled = body.childNodes.length;
       body.insertAdjacentHTML("beforeend", text.tail);
+      writing = body.hasChildNodes();
     }
 
     watch("value", () => {
       close();
       element.textContent = "";
       if (!props.value) return;
-      const mine = new EventSource(`specchat/reply?ticket=${encodeURIComponent(props.value)}`);
-      source = mine;
-      mine.onmessage = (event) => {
+      source = new EventSource(`specchat/reply?ticket=${encodeURIComponent(props.value)}`);
+      source.onmessage = (event) => {
         const { text, ...others } = JSON.parse(event.data);
         if (text) write(text);
         for (const name in others) parts[name].value = others[name];
       };
-      const ended = () => { if (source === mine) { close(); trigger("select", {}); } };
-      mine.addEventListener("end", ended);
-      // A connection that breaks ends the reply; by then the server has noticed too, if it still runs.
-      mine.onerror = () => { mine.close(); setTimeout(ended, 1000); };
+      source.addEventListener("end", () => { close(); trigger("select", {}); });
+      // A connection that breaks ends the reply. The server may notice later: asked until it takes the ticket back.
+      source.onerror = () => { close(); asking = setInterval(() => trigger("select", {}), 1000); };
     });
   };
 })();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -13,6 +13,7 @@ from specchat.decode.engine import Settings
 from specchat.ui.chat_parts import Updates
 from specchat.ui.chat_tab import ChatTab
 from specchat.ui.desk import Desk, Options
+from specchat.ui.live import Seen
 from specchat.ui.sidebar import build as build_sidebar
 from specchat.ui.tab import Tab
 from specchat.worker import Worker
@@ -35,10 +36,15 @@ def page_over(pair: FakePair) -> Iterator[ui.Page]:
     back()
 
 
+def following(chat: ChatTab, who: gr.Request) -> Generator[Seen, None, None]:
+    """What the page of this tab is shown of the reply that was just begun, asked for with its ticket."""
+    return chat.follow(chat.desk.sessions.of(who.session_hash).ticket)
+
+
 def whole(chat: ChatTab, text: str, who: gr.Request) -> Updates:
     """A message sent and its reply followed to the end: what the page is told last."""
     chat.send(text, who)
-    list(chat.follow(who))
+    list(following(chat, who))
     return chat.end(who)
 
 

@@ -1,4 +1,4 @@
-"""The Chat tab's handlers, called as Gradio calls them: a reply is begun, followed and ended by three events."""
+"""The Chat tab's handlers, called as Gradio calls them, and a reply followed as the page follows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.ui.live import LiveView
 from specchat.worker import Worker
 from tests.rigs import noisy, runner, tiny
 from tests.ui.fake_worker import FakePair
-from tests.ui.lab_rig import page_over, tab, whole
+from tests.ui.lab_rig import following, page_over, tab, whole
 from tests.ui.pages import eventually
 from tests.worker.jobs import GREEDY, pair_of
 
@@ -28,7 +28,7 @@ def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):
     worker, threads = page.desk.worker, threading.active_count()
     for i in range(20):
         page.chat.send("a slow story", tab(f"gone{i}"))
-        updates = page.chat.follow(tab(f"gone{i}"))
+        updates = following(page.chat, tab(f"gone{i}"))
         next(updates)
         handle = page.desk.sessions.of(f"gone{i}").handle
         updates.close()
@@ -44,7 +44,7 @@ def test_an_abandoned_generator_cancels_its_job_and_frees_the_session(page):
 
 def test_closing_a_tab_cancels_at_once(page):
     page.chat.send("a slow story", tab("t"))
-    updates = page.chat.follow(tab("t"))
+    updates = following(page.chat, tab("t"))
     next(updates)
     handle = page.desk.sessions.of("t").handle
     page.desk.sessions.close("t")
@@ -70,26 +70,37 @@ def test_a_reply_that_nobody_came_to_follow_does_not_block_the_conversation(page
     assert not session.busy and session.handle is None
     assert session.turns[-1].reply.finished.reason == "cancelled"
     assert page.desk.worker.status().waiting == 0
-    assert list(chat.follow(one)) == [chat._nothing]
-    assert chat.end(one) == chat._nothing
+    assert list(following(chat, one)) == []
     assert "count_words" in str(whole(chat, "fast code", one))
 
 
 def test_what_only_hints_follows_and_ends_nothing(page):
     chat, one = page.chat, tab("t")
     chat.send("a slow story", one)
-    updates = chat.follow(one)
+    updates = following(chat, one)
     next(updates)
-    assert "One reply at a time" in str(chat.send("another", one)[chat.status])
-    assert list(chat.follow(one)) == [chat._nothing]
+    assert list(chat.send("another", one)) == [chat.status], "what shows the reply on its way stays as it is"
+    assert list(following(chat, one)) == []
     assert chat.end(one) == chat._nothing, "the reply on its way is not to be shown as ended"
     chat.stop(one)
     list(updates)
     assert "stopped" in str(chat.end(one)[chat.log])
-    assert chat.end(one) == chat._nothing
-    assert "Write a message" in str(chat.send("  ", one)[chat.status])
-    assert list(chat.follow(one)) == [chat._nothing]
-    assert chat.end(one) == chat._nothing
+    assert list(chat.send("  ", one)) == [chat.status]
+    assert list(following(chat, one)) == []
+
+
+def test_a_ticket_is_for_one_reply_of_one_tab_and_good_once(page):
+    chat, tickets = page.chat, []
+    for name in ("a", "b"):
+        chat.send("a slow story", tab(name))
+        tickets.append(chat.desk.sessions.of(name).ticket)
+    assert len({*tickets}) == 2 and all(len(ticket) > 20 for ticket in tickets)
+    updates = chat.follow(tickets[0])
+    next(updates)
+    assert list(chat.follow(tickets[0])) == []
+    assert chat.desk.sessions.of("b").unseen, "the other tab's reply waits for its own page"
+    assert chat.desk.sessions.offering("") is None, "a session without a reply has no ticket"
+    updates.close()
 
 
 def test_the_end_of_one_reply_is_not_the_end_of_the_next(page):
@@ -103,7 +114,7 @@ def test_the_end_of_one_reply_is_not_the_end_of_the_next(page):
     second = session.handle
     session.release(first)
     assert session.busy and not second.cancelled()
-    list(page.chat.follow(tab("t")))
+    list(following(page.chat, tab("t")))
     assert session.turns[-1].reply.finished.reason == "eos"
 
 
@@ -111,14 +122,7 @@ def test_a_reply_that_cannot_be_begun_is_told_and_frees_the_session(page, monkey
     monkeypatch.setattr(page.desk.worker, "submit", lambda job: 1 / 0)
     assert "ZeroDivisionError" in str(page.chat.send("hello", tab("t"))[page.chat.log])
     assert not page.desk.sessions.of("t").busy
-    assert list(page.chat.follow(tab("t"))) == [page.chat._nothing]
-
-
-def test_what_is_updated_while_a_reply_is_written_is_three_components(page):
-    """Gradio makes each output of an event anew at every update, those that do not change included."""
-    (follow,) = {fn.fn for fn in page.blocks.fns.values() if fn.name == "follow"}
-    outputs = [fn.outputs for fn in page.blocks.fns.values() if fn.fn == follow]
-    assert len(outputs) == 3 and all(len(each) == 3 for each in outputs)
+    assert list(following(page.chat, tab("t"))) == []
 
 
 def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):

@@ -24,7 +24,7 @@ from specchat.ui.tab import OTHER_PAIR
 from specchat.ui.transcript import NOT_SPELLED, settled
 from specchat.worker import Task, Worker
 from tests.ui.fake_worker import FakePair
-from tests.ui.lab_rig import page_over, tab, whole
+from tests.ui.lab_rig import following, page_over, tab, whole
 from tests.ui.pages import eventually
 from tests.worker.jobs import pair_of
 
@@ -63,7 +63,7 @@ def test_a_reply_is_not_spelled_by_another_pair(page):
 
 def test_a_copied_conversation_still_knows_who_wrote_it(page):
     page.chat.send("a story", tab())
-    updates = page.chat.follow(tab())
+    updates = following(page.chat, tab())
     session = page.desk.sessions.of("one")
     for _ in updates:
         if session.turns[0].reply.rounds:
