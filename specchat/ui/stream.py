@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 
 from specchat.model.cores import cores
-from specchat.worker import Done, Ended, Event, Handle
+from specchat.worker import Done, Ended, Event, Handle, Queued, Reading
 
-FASTEST_S = 0.15 if cores() > 2 else 0.25
+FASTEST_S = 0.15 if cores() > 2 else 0.3
 """Shortest time between two updates. With two cores the browser draws them on one that the reply is computed on."""
 
 SLOWEST_S = 1.0
@@ -41,7 +41,10 @@ class Pace:
 
 
 def batches(handle: Handle) -> Iterator[list[Event]]:
-    """Everything that has arrived, again and again, until the last one is among it; [] when nothing came for a while."""
+    """Everything that has arrived, again and again, until the last one is among it; [] when nothing came for a while.
+
+    What comes before a reply's first round is passed on at once, and so is that round.
+    """
     pace = Pace()
     for event in handle.events(HEARTBEAT_S):
         pace.start()
@@ -49,4 +52,5 @@ def batches(handle: Handle) -> Iterator[list[Event]]:
         yield batch
         if batch and isinstance(batch[-1], Done | Ended):
             return
-        pace.wait()
+        if not all(isinstance(event, Queued | Reading) for event in batch):
+            pace.wait()

@@ -71,6 +71,7 @@ def theme() -> gr.themes.Base:
         input_background_fill="#f1f3f4",
         input_background_fill_dark="#22282c",
         input_border_width="0px",
+        button_transition="none",  # it would be drawn sixty times a second whenever a reply begins
         button_secondary_background_fill="#eceff0",
         button_secondary_background_fill_hover="#dfe3e5",
         button_secondary_background_fill_dark="#2b3237",
