@@ -33,7 +33,8 @@ HINT_S = 3.0
 """A hint stands so long before the status line tells of the reply again."""
 
 PANEL_EVERY = 3
-"""The panel changes with every third update: faster could not be read."""
+"""The panel changes with every third update, from the second on: faster could not be read, and the first tells of one
+round."""
 
 
 def hinted(session: Session) -> bool:
@@ -69,7 +70,7 @@ class LiveView:
             self._kind, self._told = kind, 0
             self._lens = Lens(partial(self._desk.spell, self._reply) if kind[1] else None)
         if self._reply.rounds:
-            if self._looks % PANEL_EVERY == 0:
+            if self._looks % PANEL_EVERY == 1:
                 found["panel"] = self._desk.panel(self._session)
             self._looks += 1
         found["text"] = self._text()
