@@ -12,15 +12,23 @@
   // A component that the reply changes too. Its value is set by way of Gradio, which so knows what it shows.
   window.specchatPart = (name, props) => { parts[name] = props; };
 
-  // What js_on_load has of the component that shows the reply: its value is the ticket, "" when nothing is written.
+  // What js_on_load has of the component that shows the reply. Its value is a ticket while a reply is written, and the
+  // ticket with a full stop when that reply is over.
   window.specchatReply = (element, props, watch, trigger) => {
-    let source = null, body = null, settled = 0, asking = 0;
+    let ticket = "", source = null, body = null, settled = 0, asking = 0;
 
     function close() {
       if (source) source.close();
       clearInterval(asking);
       source = null;
       writing = false;
+    }
+
+    // Nothing more comes of it: the server is asked to show what there is, until it has.
+    function over() {
+      close();
+      trigger("select", {});
+      asking = setInterval(() => trigger("select", {}), 1000);
     }
 
     // `settled` nodes stay as they are; the tail behind them is written anew each time.
@@ -38,18 +46,20 @@
     }
 
     watch("value", () => {
+      const ended = props.value.endsWith(".");
+      if (ended && props.value !== `${ticket}.`) return;
       close();
       element.textContent = "";
-      if (!props.value) return;
-      source = new EventSource(`specchat/reply?ticket=${encodeURIComponent(props.value)}`);
+      if (ended) return;
+      ticket = props.value;
+      source = new EventSource(`specchat/reply?ticket=${encodeURIComponent(ticket)}`);
       source.onmessage = (event) => {
         const { text, ...others } = JSON.parse(event.data);
         if (text) write(text);
         for (const name in others) parts[name].value = others[name];
       };
-      source.addEventListener("end", () => { close(); trigger("select", {}); });
-      // A connection that breaks ends the reply. The server may notice later: asked until it takes the ticket back.
-      source.onerror = () => { close(); asking = setInterval(() => trigger("select", {}), 1000); };
+      source.addEventListener("end", over);
+      source.onerror = over;
     });
   };
 })();

@@ -35,7 +35,8 @@ class ChatParts:
             )
             self.live = gr.HTML(
                 "",
-                # Its value is the ticket of a reply; what is in it is put there by the page's script.
+                # Its value is the ticket of a reply, or `over`; what is in it is put there by the page's script. Gradio
+                # leaves that alone, as the template says the same whatever the value is.
                 html_template=" ",
                 js_on_load="specchatReply(element, props, watch, trigger)",
                 apply_default_css=False,
@@ -69,6 +70,11 @@ class ChatParts:
     def _outputs(self) -> list[Component]:
         return [self.log, self.live, self.panel, self.status, self.box, self.retry, self.edit, self.undo, self.new,
                 self.rejected, self.legend, *self.save.buttons]  # fmt: skip
+
+    @staticmethod
+    def over(ticket: str) -> str:
+        """What `live` holds when the reply of this ticket has ended; an end told late does not end the next one."""
+        return f"{ticket}."
 
     @property
     def idle_outputs(self) -> list[Component]:

@@ -97,8 +97,8 @@ class ChatTab(ChatParts):
 
     def follow(self, ticket: str) -> Generator[Seen, None, None]:
         """What the page is to show of the reply that was begun with this ticket, until its end; nothing where none was."""
-        session = self.desk.sessions.offering(ticket)
-        begun = session.taken() if session is not None else None
+        session = self.desk.sessions.with_ticket(ticket)
+        begun = session.taken(ticket) if session is not None else None
         if session is None or begun is None:
             return
         reply, handle = begun
@@ -137,7 +137,7 @@ class ChatTab(ChatParts):
 
     def _closing(self, session: Session) -> Updates:
         return {
-            self.live: "",
+            self.live: self.over(session.ticket),
             self.panel: self.desk.panel(session),
             self.box: gr.update(submit_btn="Send", stop_btn=False),
             **self._settled(session),
@@ -169,7 +169,8 @@ class ChatTab(ChatParts):
         session = self.desk.sessions.of(request.session_hash)
         if session.handle is not None:
             session.handle.cancel()
-        return self._closing(session) if session.abandon() else self._nothing
+        session.abandon()
+        return self.end(request)
 
     def edit_last(self, text: str, request: gr.Request) -> Updates:
         """Puts the last message into the box; pressed again, keeps it as it was."""

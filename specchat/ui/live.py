@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from specchat.ui.desk import Desk
 from specchat.ui.lens import Lens
@@ -12,11 +12,11 @@ from specchat.ui.session import Reply, Session
 from specchat.ui.transcript import OPENING
 
 
-class Text(TypedDict, total=False):
+class Text(TypedDict):
     """What changes of the reply's own part of the page, as escaped HTML: `more` comes to stay, behind what has come
     before; `tail` stands behind it until the next. With `opening` everything begins anew."""
 
-    opening: str
+    opening: NotRequired[str]
     more: str
     tail: str
 

@@ -125,8 +125,8 @@ def build(worker: Worker, settings: Settings | None = None, options: Options | N
 def _poll_calmly(blocks: gr.Blocks) -> None:
     """Gradio looks a thousand times a second whether an event waits, and takes the interpreter from the engine each time.
 
-    Twelve per cent of all time went there, measured while a reply was written. A measurement of the lab now begins up to 0.1 s later; a reply
-    does not pass there.
+    Twelve per cent of all time went there, measured while a reply was written. What is queued (measurements, the
+    loading of a pair, the player of records; not a reply) now begins up to 0.1 s later.
     """
     blocks._queue.sleep_when_free = POLL_S
     blocks._queue.progress_update_sleep_when_free = PROGRESS_S

@@ -113,7 +113,7 @@ class Session:
     unseen: tuple[Reply, Handle] | None = None
     """A reply that was begun and that the page has not asked to follow yet."""
     ticket: str = ""
-    """What the page asks with; known to it alone, good for one reply and once."""
+    """Of the last reply: what the page asks for it with; known to it alone, and good once."""
     _patience: threading.Timer | None = None
     tasks: dict[str, Handle] = field(default_factory=dict)
     """What the lab is measuring for this tab, by the name of its kind."""
@@ -162,23 +162,24 @@ class Session:
         patience.start()
         return ticket
 
-    def taken(self, handle: Handle | None = None) -> tuple[Reply, Handle] | None:
-        """The reply that was begun and that nobody follows yet (only the one of this job): the caller's from now on."""
+    def taken(self, ticket: str) -> tuple[Reply, Handle] | None:
+        """The reply of this ticket, if it was begun and nobody follows it yet: the caller's from now on."""
         with self.lock:
-            found = self.unseen
-            if found is None or handle not in (None, found[1]):
-                return None
-            self.unseen, self.ticket = None, ""
-            if self._patience is not None:
-                self._patience.cancel()
-            return found
+            return self._take() if ticket and ticket == self.ticket else None
 
     def abandon(self, handle: Handle | None = None) -> bool:
         """Ends the reply that nobody follows yet (only the one of this job); says whether there was one."""
-        found = self.taken(handle)
+        with self.lock:
+            found = self._take() if self.unseen and handle in (None, self.unseen[1]) else None
         if found is not None:
             self.release(found[1])
         return found is not None
+
+    def _take(self) -> tuple[Reply, Handle] | None:
+        found, self.unseen = self.unseen, None
+        if self._patience is not None:
+            self._patience.cancel()
+        return found
 
     def release(self, handle: Handle | None) -> None:
         """The reply of this job (None: one without) is over, whatever ended it; its job is cancelled in case it is not."""

@@ -38,8 +38,8 @@ class Sessions:
         with self._lock:
             return list(self._kept.values())
 
-    def offering(self, ticket: str) -> Session | None:
-        """The session with the reply that this ticket stands for, begun and not followed yet."""
+    def with_ticket(self, ticket: str) -> Session | None:
+        """The session whose last reply this ticket stands for."""
         return next((session for session in self.all() if ticket and session.ticket == ticket), None)
 
     def resume(self, tab: str | None, key: str) -> tuple[str, Session]:

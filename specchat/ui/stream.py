@@ -18,7 +18,7 @@ SHARE = 8
 """An update that took t seconds to make and send is followed by a pause of at least (SHARE - 1) · t."""
 
 HEARTBEAT_S = 0.5
-"""Updates without news come this often: only at an update can the server notice that the tab is gone."""
+"""Updates without news come this often: only at an update can what follows a job be ended, when its tab is gone."""
 
 
 class Pace:
@@ -43,7 +43,8 @@ class Pace:
 def batches(handle: Handle) -> Iterator[list[Event]]:
     """Everything that has arrived, again and again, until the last one is among it; [] when nothing came for a while.
 
-    What comes before a reply's first round is passed on at once, and so is that round.
+    What comes before a reply's first round is passed on at once, and so is that round; so is what comes after a while
+    of nothing.
     """
     pace = Pace()
     for event in handle.events(HEARTBEAT_S):

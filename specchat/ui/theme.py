@@ -143,9 +143,10 @@ def _is_page(start: Message) -> bool:
 
 
 def launch_kwargs(*within: Middleware) -> dict[str, object]:
-    """within: what else is to see every request.
+    """What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off.
 
-    What belongs to launch() rather than to Blocks: look, policy, and everything that would call home switched off."""
+    within: what else is to see every request.
+    """
     # The style sheet goes into the head as it is: Gradio rewrites the selectors of what it is given as css.
     others = sorted(path for path in ASSETS.glob("*.css") if path.name != "page.css")
     style = "".join(path.read_text(encoding="utf-8") for path in (ASSETS / "page.css", *others))

@@ -1,6 +1,6 @@
 """The page's clock: while a reply is written in the tab, and while nobody sees the tab, it stands still.
 
-A tick of Gradio's own timer costs the browser and the server some 40 ms, whether it brings news or not.
+A tick is an event of Gradio's: some 40 ms of the browser's and the server's time, whether it brings news or not.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def page_over(pair: FakePair) -> Iterator[ui.Page]:
 
 
 def following(chat: ChatTab, who: gr.Request) -> Generator[Seen, None, None]:
-    """What the page of this tab is shown of the reply that was just begun, asked for with its ticket."""
+    """What the page of this tab is shown of the last reply that was begun, asked for with its ticket."""
     return chat.follow(chat.desk.sessions.of(who.session_hash).ticket)
 
 

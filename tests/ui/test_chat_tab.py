@@ -54,7 +54,7 @@ def test_closing_a_tab_cancels_at_once(page):
 
 @pytest.mark.parametrize("left", ["closed", "stopped", "silent"])
 def test_a_reply_that_nobody_came_to_follow_does_not_block_the_conversation(page, monkeypatch, left):
-    """Between the two events the tab may go, Stop may be pressed, and a request of a dead tab has no second one."""
+    """Before it is followed the tab may go, Stop may be pressed, and the request of a dead tab has no second one."""
     chat, one = page.chat, tab("t")
     if left == "silent":
         monkeypatch.setattr("specchat.ui.session.PATIENCE_S", 0.0)
@@ -80,13 +80,13 @@ def test_what_only_hints_follows_and_ends_nothing(page):
     updates = following(chat, one)
     next(updates)
     assert list(chat.send("another", one)) == [chat.status], "what shows the reply on its way stays as it is"
-    assert list(following(chat, one)) == []
+    assert list(following(chat, one)) == [], "somebody follows it"
     assert chat.end(one) == chat._nothing, "the reply on its way is not to be shown as ended"
     chat.stop(one)
     list(updates)
     assert "stopped" in str(chat.end(one)[chat.log])
     assert list(chat.send("  ", one)) == [chat.status]
-    assert list(following(chat, one)) == []
+    assert not page.desk.sessions.of("t").busy
 
 
 def test_a_ticket_is_for_one_reply_of_one_tab_and_good_once(page):
@@ -99,15 +99,36 @@ def test_a_ticket_is_for_one_reply_of_one_tab_and_good_once(page):
     next(updates)
     assert list(chat.follow(tickets[0])) == []
     assert chat.desk.sessions.of("b").unseen, "the other tab's reply waits for its own page"
-    assert chat.desk.sessions.offering("") is None, "a session without a reply has no ticket"
+    chat.desk.sessions.of("c")
+    assert list(chat.follow("")) == [], "a session without a reply has no ticket"
     updates.close()
+
+
+def test_an_old_ticket_does_not_take_the_next_reply(page):
+    chat, one = page.chat, tab("t")
+    session, old = page.desk.sessions.of("t"), chat.send("a slow story", one)[chat.live]
+    chat.stop(one)
+    new = chat.send("fast code", one)[chat.live]
+    assert session.taken(old) is None and session.unseen
+    assert list(chat.follow(old)) == []
+    list(chat.follow(new))
+    assert session.turns[-1].reply.finished.reason == "eos"
+
+
+def test_stop_mends_a_page_that_was_not_told_of_the_end(page):
+    chat, one = page.chat, tab("t")
+    ticket = chat.send("fast code", one)[chat.live]
+    list(chat.follow(ticket))
+    told = chat.stop(one)
+    assert told[chat.live] == f"{ticket}."
+    assert "finished" in str(told[chat.log])
 
 
 def test_the_end_of_one_reply_is_not_the_end_of_the_next(page):
     """Stop may meet the reply in the moment in which it is taken over; the person writes on at once."""
     session = page.desk.sessions.of("t")
     page.chat.send("a slow story", tab("t"))
-    _, first = session.taken()
+    _, first = session.taken(session.ticket)
     assert not session.abandon(), "somebody follows it"
     session.release(first)
     page.chat.send("fast code", tab("t"))
@@ -122,7 +143,6 @@ def test_a_reply_that_cannot_be_begun_is_told_and_frees_the_session(page, monkey
     monkeypatch.setattr(page.desk.worker, "submit", lambda job: 1 / 0)
     assert "ZeroDivisionError" in str(page.chat.send("hello", tab("t"))[page.chat.log])
     assert not page.desk.sessions.of("t").busy
-    assert list(following(page.chat, tab("t"))) == []
 
 
 def test_a_bug_in_showing_a_reply_is_told_and_ends_it(page, monkeypatch):
