@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specchat.decode.estimates import OUTLIER, Mean
-from specchat.model.cores import cores
+from specchat.model.cores import LOAN, cores
 
 FADE = 0.93
 """What a forward still counts when one more of its kind has passed."""
@@ -45,6 +45,9 @@ time. A browser that draws a reply's beginning takes a core for some tenths of a
 AGAIN = 256
 """Forwards between two looks at all but one, while every core is in use."""
 
+LENDS_S = 0.025
+"""A forward that takes longer leaves no core alone when asked: what is drawn on it takes 10 to 20 ms."""
+
 
 @dataclass(slots=True)
 class Threads:
@@ -67,6 +70,10 @@ class Threads:
     """Of the trial: each forward's time in parts of the usual one."""
     _until: int = FIRST
     _rest: int = REST
+    _lent: bool = False
+    """Whether this forward leaves a core alone that it would have used."""
+    _last: float = 0.0
+    """Seconds of the last one that did not."""
     _span: int = 0
     """Forwards since every core came into use."""
     _lost: float = 0.0
@@ -75,7 +82,9 @@ class Threads:
 
     def begin(self) -> None:
         """A forward begins."""
-        count = self.every if self.wide != bool(self._trying) else self.few
+        wide = self.wide != bool(self._trying)
+        self._lent = LOAN.give() and wide and self._last < LENDS_S
+        count = self.every if wide and not self._lent else self.few
         if count != self.used():
             self.use(count)
 
@@ -83,7 +92,10 @@ class Threads:
         return f"{self.few} or {self.every}"
 
     def learn(self, rows: int, seconds: float) -> None:
-        """It has ended."""
+        """It has ended. One that lent a core says nothing of either number."""
+        if self._lent:
+            return
+        self._last = seconds
         if self._trying:
             self._try(rows, seconds)
             if not self._trying:
@@ -173,6 +185,7 @@ def in_use() -> int | str:
 def settle(chosen: int | Threads) -> None:
     """From now on forwards have so many threads, or as many as are chosen."""
     _chosen[:] = [chosen]
+    LOAN.lenders = isinstance(chosen, Threads)
     if isinstance(chosen, int):
         torch.set_num_threads(chosen)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from specchat.model.cores import cores
-from specchat.worker import Done, Ended, Event, Handle, Queued, Reading
+from specchat.model.cores import LOAN, cores
+from specchat.worker import Done, Ended, Event, Handle, Queued, Reading, Step
 
 FASTEST_S = 0.15 if cores() > 2 else 0.3
 """Shortest time between two updates. With two cores the browser draws them on one that the reply is computed on."""
@@ -19,6 +19,10 @@ SHARE = 8
 
 HEARTBEAT_S = 0.5
 """Updates without news come this often: only at an update can what follows a job be ended, when its tab is gone."""
+
+
+LOAN_S = 0.05
+"""An update of a reply waits at most so long for a core to be made and drawn on."""
 
 
 class Pace:
@@ -48,6 +52,8 @@ def batches(handle: Handle) -> Iterator[list[Event]]:
     """
     pace = Pace()
     for event in handle.events(HEARTBEAT_S):
+        if isinstance(event, Step) and not handle.done.is_set():
+            LOAN.ask(LOAN_S)
         pace.start()
         batch = [] if event is None else [event, *handle.drain()]
         yield batch

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +12,8 @@ import torch
 from torch import Tensor
 
 from specchat.model.compact import CompactDecoder
-from specchat.model.threads import FIRST, LONGEST_REST, TRIAL, Threads, agree, in_use, settle
+from specchat.model.cores import LOAN, Loan
+from specchat.model.threads import FIRST, LENDS_S, LONGEST_REST, TRIAL, Threads, agree, in_use, settle
 from tests.tiny import TINY_VOCAB, Kind, tiny_model
 
 Busy = Callable[[float], bool]
@@ -213,3 +216,72 @@ def test_a_record_tells_what_forwards_have_whoever_asks() -> None:
         assert in_use() == "1 or 2"
     finally:
         settle(before)
+
+
+# -- a core lent to the page ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Loan:
+    """A loan that is asked for whenever `_asked` is set, in place of the process's own."""
+    loan = Loan()
+    loan.lenders = True
+    monkeypatch.setattr("specchat.model.threads.LOAN", loan)
+    return loan
+
+
+def test_one_forward_leaves_a_core_alone_when_asked_and_teaches_nothing(asked: Loan) -> None:
+    machine = Machine(quiet, 0.7, 1)
+    machine.threads.every, machine.slower = 2, LENDS_S / 0.05
+    machine.run(200)
+    assert machine.wide[-1]
+    known = dict(machine.threads._means)
+    asked._asked.set()
+    machine.slower *= 5
+    machine.run(1)
+    assert not machine.wide[-1]
+    assert machine.threads._means == known, "a forward that lent a core says nothing of its number"
+    machine.slower /= 5
+    machine.run(1)
+    assert machine.wide[-1], "one forward, no more"
+
+
+def test_long_forwards_leave_no_core_alone_but_let_the_page_go_on(asked: Loan) -> None:
+    machine = Machine(quiet, 0.7, 1)
+    machine.slower = 3 * LENDS_S / 0.024
+    machine.run(200)
+    asked._asked.set()
+    machine.run(1)
+    assert machine.wide[-1]
+    assert asked._given.is_set()
+
+
+def test_whoever_asks_waits_for_the_next_forward_and_not_for_ever() -> None:
+    loan = Loan()
+    loan.lenders = True
+    started = time.perf_counter()
+    assert not loan.ask(0.05)
+    assert 0.04 < time.perf_counter() - started < 2
+    assert not loan.give(), "nobody waits any more"
+    given: list[bool] = []
+    waits = threading.Thread(target=lambda: given.append(loan.ask(20)))
+    waits.start()
+    while not loan.give():
+        time.sleep(0.001)
+    waits.join(20)
+    assert given == [True]
+    assert not loan.give(), "once"
+
+
+def test_where_nothing_lends_nobody_waits() -> None:
+    started = time.perf_counter()
+    assert not Loan().ask(60)
+    assert time.perf_counter() - started < 30
+    before = in_use()
+    try:
+        settle(Threads(1, 2, use=lambda count: None))
+        assert LOAN.lenders
+        settle(before if isinstance(before, int) else 1)
+        assert not LOAN.lenders
+    finally:
+        settle(before if isinstance(before, int) else 1)

@@ -20,8 +20,8 @@ from specchat.ui.lens import Lens
 from specchat.ui.live import LiveView
 from specchat.ui.session import Reply, Session, Turn
 from specchat.ui.sessions import Sessions
-from specchat.ui.stream import FASTEST_S, SHARE, Pace
-from specchat.worker import Done, Live, Step
+from specchat.ui.stream import FASTEST_S, LOAN_S, SHARE, Pace, batches
+from specchat.worker import Done, Handle, Job, Live, News, Step
 from tests.ui.fake_worker import LONG, FakePair, fake_worker, words
 
 # -- the sidebar ----------------------------------------------------------------------------------
@@ -177,6 +177,25 @@ def test_updates_are_spaced_and_dear_ones_are_rare():
         time.sleep(cost)
         pace.wait()
         assert least * 0.9 < time.perf_counter() - began < least + 0.1
+
+
+@pytest.mark.parametrize("event", ["round", "heartbeat", "task", "last"])
+def test_only_a_reply_that_goes_on_borrows_a_core_for_its_update(monkeypatch, event):
+    asked = []
+    monkeypatch.setattr("specchat.ui.stream.LOAN.ask", lambda longest: asked.append(longest))
+    handle = Handle(Job((), Live()), lambda handle: None)
+    token = Token(1, "plain", 0.5, None, 0)
+    step = Step(Round(0, (token,), None, 0, 0, 0, "", 1, 0, 0, 0.03, 0, 0, 0.03), (Piece("", token, 0),))
+    put = {
+        "round": [step],
+        "heartbeat": [],
+        "task": [News(1)],
+        "last": [step, Done(Finished("eos", 1, 1.0, 0, 0), Message("assistant", ""), Stats())],
+    }[event]
+    for each in put:
+        handle._put(each)
+    next(batches(handle))
+    assert asked == ([LOAN_S] if event == "round" else [])
 
 
 def _bytes_sent(tokens: int, turns: int, lens: bool) -> int:
