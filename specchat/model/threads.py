@@ -94,6 +94,9 @@ class Threads:
     def learn(self, rows: int, seconds: float) -> None:
         """It has ended. One that lent a core says nothing of either number."""
         if self._lent:
+            # Drafts, and reading a prompt, have what the last forward leaves.
+            self._lent = False
+            self.use(self.every)
             return
         self._last = seconds
         if self._trying:

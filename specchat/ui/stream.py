@@ -21,7 +21,7 @@ HEARTBEAT_S = 0.5
 """Updates without news come this often: only at an update can what follows a job be ended, when its tab is gone."""
 
 
-LOAN_S = 0.05
+LOAN_S = 0.03
 """An update of a reply waits at most so long for a core to be made and drawn on."""
 
 
@@ -47,8 +47,8 @@ class Pace:
 def batches(handle: Handle) -> Iterator[list[Event]]:
     """Everything that has arrived, again and again, until the last one is among it; [] when nothing came for a while.
 
-    What comes before a reply's first round is passed on at once, and so is that round; so is what comes after a while
-    of nothing.
+    What comes before a reply's first round is passed on at once; so is that round, but for `LOAN_S`, and so is what
+    comes after a while of nothing.
     """
     pace = Pace()
     for event in handle.events(HEARTBEAT_S):

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -230,17 +231,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Loan:
     return loan
 
 
+def learnt(threads: Threads) -> dict[str, object]:
+    return {name: value for name, value in asdict(threads).items() if not callable(value)}
+
+
 def test_one_forward_leaves_a_core_alone_when_asked_and_teaches_nothing(asked: Loan) -> None:
     machine = Machine(quiet, 0.7, 1)
     machine.threads.every, machine.slower = 2, LENDS_S / 0.05
     machine.run(200)
     assert machine.wide[-1]
-    known = dict(machine.threads._means)
+    before = learnt(machine.threads)
     asked._asked.set()
     machine.slower *= 5
-    machine.run(1)
-    assert not machine.wide[-1]
-    assert machine.threads._means == known, "a forward that lent a core says nothing of its number"
+    machine.threads.begin()
+    assert machine.count == 1
+    machine.threads.learn(4, 1.0)
+    assert machine.count == 2, "what follows has every core again"
+    assert learnt(machine.threads) == before, "a forward that lent a core says nothing of its number"
     machine.slower /= 5
     machine.run(1)
     assert machine.wide[-1], "one forward, no more"
