@@ -40,7 +40,7 @@ class Sessions:
 
     def with_ticket(self, ticket: str) -> Session | None:
         """The session whose last reply this ticket stands for."""
-        return next((session for session in self.all() if ticket and session.ticket == ticket), None)
+        return next((session for session in self.all() if session.ticket == ticket), None)
 
     def resume(self, tab: str | None, key: str) -> tuple[str, Session]:
         """The page was loaded, and its tab brought this key ("": none): the key to keep from now on, and its session.

@@ -20,7 +20,6 @@ SHARE = 8
 HEARTBEAT_S = 0.5
 """Updates without news come this often: only at an update can what follows a job be ended, when its tab is gone."""
 
-
 LOAN_S = 0.03
 """An update of a reply waits at most so long for a core to be made and drawn on."""
 
